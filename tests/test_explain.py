@@ -1,5 +1,6 @@
 """The function `explain` of raw-text models, against the encoders that they were made from."""
 
+import contextlib
 import functools
 
 import keras
@@ -14,9 +15,9 @@ from keras_bert.models import BertClassifier, BertRegressor, BertSpanLabeler, Be
 from keras_bert.text import packing
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 
-from conftest import TINY, randomize
+from conftest import TINY, eagerly, randomize
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.slow("pieces or attention of other inputs than the model's")
 
 TEXTS = ["play some 🎵🎶 music,now", "각각의 집 é!", "e\u0301t is\u0301 my\tsong\t\ton", "", " \t\n", "the lamps " * 20,
          "👩\u200d👩\u200d👧 turn"]
@@ -30,6 +31,7 @@ MODELS = {
     "tag": (lambda bert: BertTokenClassifier(bert, len(LABELS)), {"labels": LABELS}, [0], [TEXTS]),
     "span": (BertSpanLabeler, {"max_query_length": MAX_QUERY}, [], [OTHERS, TEXTS]),
 }
+TRACED = ["regress"]  # the others run as Python, which takes less time
 
 
 @pytest.fixture(scope="module")
@@ -50,10 +52,11 @@ def answers(bert):
         dtype = "bfloat16" if task == "embed" else "float32"
         explain = TextModel(model, make_head(model, options), TOKENIZER, LENGTH, dtype).explain
         found = []
-        for part in slice(None), slice(0):
-            texts = [tf.constant(column[part], tf.string) for column in columns]
-            outputs = explain(*texts, tf.constant(layers, tf.int32))
-            found.append({key: output.numpy() for key, output in outputs.items()})
+        with contextlib.nullcontext() if task in TRACED else eagerly():
+            for part in slice(None), slice(0):
+                texts = [tf.constant(column[part], tf.string) for column in columns]
+                outputs = explain(*texts, tf.constant(layers, tf.int32))
+                found.append({key: output.numpy() for key, output in outputs.items()})
         return found
 
     return answer

@@ -1,6 +1,5 @@
-"""A `--jit_compile` export beside the plain model, compiled here by XLA for the CPU."""
+"""`--jit_compile` exports, compiled here by XLA for the CPU; test_export.py has the contract of the encoder."""
 
-import functools
 import os
 import re
 import subprocess
@@ -9,82 +8,69 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_hub as hub
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from keras_bert.export import export_text_model
 from keras_bert.export.encoder import EncoderModule
 from keras_bert.export.text_model import TextModel, make_head
-from keras_bert.hub import HubLayer
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertMultipleChoice, BertSpanLabeler, BertTokenClassifier
 from keras_bert.text import BertTokenizer
 
-from conftest import TINY, TINY_VOCABULARY, random_inputs, randomize
+import zoo
+from conftest import TINY, TINY_VOCABULARY, eagerly, random_inputs, randomize
 
 
 @pytest.fixture(scope="module")
-def exports(exported):
-    return str(exported()), str(exported(jit_compile=True))
+def encoder(exported):
+    return zoo.loaded(exported(jit_compile=True))
 
 
-def hub_layer(path, **kwargs):
-    return hub.KerasLayer(path, **kwargs)
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    """The path of a raw-text SavedModel that XLA compiles."""
+    path, (make, options, _) = tmp_path_factory.mktemp("classify") / "compiled", MODELS["classify"]
+    export_text_model(randomize(make(randomize(BertLayer(TINY)))), TOKENIZER, path, max_length=LENGTH,
+                      jit_compile=True, **options)
+    return path
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("layer", [HubLayer, hub_layer])
-def test_outputs_and_gradients_equal_the_plain_export(exports, layer):
-    inputs = [tf.constant(value) for value in random_inputs(4, 11).values()]
-    inputs[1] = tf.constant(np.arange(11) < np.array([[11], [7], [3], [1]]), tf.int32)
-    results = []
-    for path in exports:
-        loaded = layer(path, trainable=True)
-        with tf.GradientTape() as tape:
-            pooled, sequence = loaded(inputs, training=False)
-            loss = tf.reduce_sum(pooled**2) + tf.reduce_sum(sequence[:, 0] ** 3)
-        gradients = tape.gradient(loss, [getattr(v, "value", v) if layer is HubLayer else v
-                                         for v in loaded.trainable_weights])
-        results.append([pooled, sequence, *map(tf.convert_to_tensor, gradients)])
-    for plain, jit in zip(*results, strict=True):
-        scale = max(1.0, np.abs(plain).max())  # sums over tokens reach 100
-        np.testing.assert_allclose(jit, plain, rtol=0, atol=1e-5 * scale)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layer", [HubLayer, hub_layer])
-def test_dropout_lives_in_training_only(exports, layer):
-    inputs = [tf.constant(value) for value in random_inputs(2, 5).values()]
-    loaded, frozen = layer(exports[1], trainable=True), layer(exports[1], trainable=False)
-    for call, varies in ((lambda: loaded(inputs, training=True), True), (lambda: loaded(inputs, training=False), False),
-                         (lambda: frozen(inputs, training=True), False)):
-        first, second = call()[0], call()[0]
-        assert (np.abs(first - second).max() > 1e-3) == varies
-
-
-@pytest.mark.slow
-def test_the_attribute_survives_saving(exports):
-    def compiled(path):
-        graph = tf.saved_model.load(path).signatures["serving_default"].graph.as_graph_def()
+@pytest.mark.slow("an attribute of XLA that saving loses")
+def test_the_attribute_survives_saving(exported, encoder):
+    def compiled(loaded):
+        graph = loaded.signatures["serving_default"].graph.as_graph_def()
         return [function.signature.name for function in graph.library.function if function.attr["_XlaMustCompile"].b]
 
-    plain, jit = exports
-    assert compiled(plain) == []
-    assert len(compiled(jit)) == 1
+    assert compiled(zoo.loaded(exported())) == []
+    assert len(compiled(encoder)) == 1
 
 
-@pytest.mark.slow
-def test_one_compilation_a_shape(exports, tmp_path):
-    code = ("import tensorflow as tf, sys; encoder = tf.saved_model.load(sys.argv[1])\n"
-            "for shape in [(2, 5), (2, 5), (3, 5), (2, 5), (3, 5), (2, 9)]: encoder([tf.ones(shape, tf.int32)] * 3)")
-    run_with_dumps(tmp_path, code, exports[1])
-    assert len(list(tmp_path.glob("*encode*.before_optimizations.txt"))) == 3
+# Runs both models, and prints how many modules XLA has compiled after each.
+COMPILED = """
+import pathlib, sys, tensorflow as tf
+encoder, model = map(tf.saved_model.load, sys.argv[1:3])
+
+def print_count(pattern):
+    print(len([*pathlib.Path(sys.argv[3]).glob(f"{pattern}.before_optimizations.txt")]))
+
+for shape in [(2, 5), (2, 5), (3, 5), (2, 5), (3, 5)]:
+    encoder([tf.ones(shape, tf.int32)] * 3)
+print_count("*encode*")
+for rows, words in [(1, 1), (1, 9), (3, 9), (4, 14), (3, 15), (4, 30), (4, 99)]:
+    model(["play"] * (rows - 1) + ["play " * words])
+print_count("*")
+"""
 
 
-def run_with_dumps(folder, code, path):
-    """Runs code with an argument in another process, in which XLA dumps each module that it compiles."""
-    subprocess.run([sys.executable, "-c", code, path], check=True, capture_output=True,
-                   env=os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_dump_to={folder}"})
+@pytest.mark.slow("more compilations than shapes")
+def test_few_compilations(exported, classifier, tmp_path):
+    # In another process, in which XLA dumps each module that it compiles.
+    done = subprocess.run([sys.executable, "-c", COMPILED, exported(jit_compile=True), classifier, tmp_path],
+                          capture_output=True, text=True,
+                          env=os.environ | {"XLA_FLAGS": f"{os.environ['XLA_FLAGS']} --xla_dump_to={tmp_path}"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    # Raw text: 1 row of 16; 4 rows of 16, of 32, and of 40, the longest.
+    assert done.stdout.split() == ["2", "6"]
 
 
 def lowered_for_gpu(call, *inputs):
@@ -101,11 +87,10 @@ def lowered_for_gpu(call, *inputs):
 THROUGH_THE_HOST = {"infeed", "outfeed", "send", "recv", "custom-call"}
 
 
-def test_lowered_for_gpu_nothing_goes_through_the_host(exports, source):
-    loaded = tf.saved_model.load(exports[1])
+def test_lowered_for_gpu_nothing_goes_through_the_host(source):
     module = EncoderModule(source, "float32", jit_compile=True)
     inputs = [tf.constant(value) for value in random_inputs(2, 5).values()]
-    for call in (lambda *inputs: loaded(list(inputs)),
+    for call in (lambda *inputs: module(list(inputs)),
                  # Of a step in training what is compiled: the count of steps around it cannot be frozen.
                  lambda *inputs: module._train(*inputs, tf.constant([1, 2]))):
         operations = lowered_for_gpu(call, *inputs)
@@ -124,29 +109,18 @@ MODELS = {
 TOKENIZER, LENGTH = BertTokenizer(TINY_VOCABULARY), 40
 
 
-@pytest.fixture(scope="module")
-def text_models(tmp_path_factory):
-    """A function of a kind of model that returns the model and the path of its raw-text SavedModel, compiled by XLA."""
-    @functools.cache
-    def export(kind):
-        make, options, _ = MODELS[kind]
-        model, path = randomize(make(randomize(BertLayer(TINY)))), tmp_path_factory.mktemp(kind) / "compiled"
-        export_text_model(model, TOKENIZER, path, max_length=LENGTH, jit_compile=True, **options)
-        return model, str(path)
-
-    return export
-
-
-@pytest.mark.slow
+@pytest.mark.slow("a head whose model XLA compiles")
 @pytest.mark.parametrize("kind", MODELS)
-def test_raw_text_models_answer_as_without_xla(text_models, kind):
-    (model, path), (_, options, columns) = text_models(kind), MODELS[kind]
-    head = make_head(model, options)
-    plain = TextModel(model, head, TOKENIZER, LENGTH, "float32").serve
-    jit = tf.saved_model.load(path).signatures["serving_default"]
-    for rows in (slice(0), slice(1, 2), slice(None)):
+def test_raw_text_models_answer_as_without_xla(kind):
+    make, options, columns = MODELS[kind]
+    model = randomize(make(randomize(BertLayer(TINY))))
+    plain, jit = (TextModel(model, make_head(model, options), TOKENIZER, LENGTH, "float32", jit_compile).serve
+                  for jit_compile in (False, True))
+    for rows in [slice(None)] + [slice(0)] * (kind == "classify"):
         texts = [tf.constant(np.array(column, object)[rows], tf.string) for column in columns]
-        wanted, got = plain(*texts), jit(**{spec.name: text for spec, text in zip(head.texts, texts)})
+        with eagerly():
+            wanted = plain(*texts)
+        got = jit(*texts)
         assert wanted.keys() == got.keys()
         for name, value in wanted.items():
             if value.dtype.is_floating:
@@ -155,35 +129,22 @@ def test_raw_text_models_answer_as_without_xla(text_models, kind):
                 np.testing.assert_array_equal(got[name], value)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("inputs that XLA computes without an error")
 @pytest.mark.parametrize("change,message", [
     ({"input_word_ids": TINY.vocab_size}, "input_word_ids must be"), ({"input_word_ids": -1}, "input_word_ids must be"),
     ({"input_type_ids": TINY.type_vocab_size}, "input_type_ids must be"), ({}, "inputs must not exceed")])
-def test_what_has_no_embedding_is_refused(exports, text_models, change, message):
+def test_what_has_no_embedding_is_refused(encoder, classifier, change, message):
     length = 5 if change else TINY.max_position_embeddings + 1
     inputs = dict.fromkeys(("input_word_ids", "input_mask", "input_type_ids"), 1) | change
     inputs = {name: tf.fill([2, length], value) for name, value in inputs.items()}
-    for path, name in ((exports[1], "serving_default"), (text_models("classify")[1], "encode")):
-        loaded = tf.saved_model.load(path)
+    for signature in encoder.signatures["serving_default"], zoo.loaded(classifier).signatures["encode"]:
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            loaded.signatures[name](**inputs)
+            signature(**inputs)
 
 
-@pytest.mark.slow
-def test_raw_text_models_compile_few_shapes(text_models, tmp_path):
-    code = ("import tensorflow as tf, sys; model = tf.saved_model.load(sys.argv[1])\n"
-            "for rows, words in [(1, 1), (1, 9), (3, 9), (4, 14), (3, 15), (4, 30), (3, 31), (4, 99)]:\n"
-            "    model(['play'] * (rows - 1) + ['play ' * words])")
-    run_with_dumps(tmp_path, code, text_models("classify")[1])
-    # 1 row of 16; 4 rows of 16, of 32, and of 40, the longest.
-    assert len(list(tmp_path.glob("*.before_optimizations.txt"))) == 4
-
-
-@pytest.mark.slow
-def test_raw_text_models_are_lowered_for_gpu(text_models):
-    """What is compiled holds the model and no text."""
-    loaded = tf.saved_model.load(text_models("classify")[1])
-    signature = loaded.signatures["encode"]
+@pytest.mark.slow("an operation on texts in what XLA compiles")
+def test_raw_text_models_are_lowered_for_gpu(classifier):
+    signature = zoo.loaded(classifier).signatures["encode"]
     names = ("input_word_ids", "input_mask", "input_type_ids")
     inputs = [tf.constant(value) for value in random_inputs(2, 16).values()]
     operations = lowered_for_gpu(

@@ -15,6 +15,7 @@ import pytest
 
 from keras_bert import startup
 from keras_bert.errors import InputError
+from keras_bert.export import litert
 from keras_bert.export.checking import FAILED
 from keras_bert.export.litert import export_litert
 from keras_bert.export.litert_checks import verify_litert
@@ -33,7 +34,9 @@ from conftest import TINY, TINY_VOCABULARY, randomize
 from zoo import CASES, LABELS, TEXTS, numbers
 
 
-@pytest.fixture(scope="module", params=CASES)
+# Each head and pooling, and each task with outputs or scores of its own.
+@pytest.fixture(scope="module", params=["intent", "few shot", "multilabel", "rerank", "tag", "span", "choice", "mean",
+                                        "cls", "max"])
 def exported(request, lite_models):
     """A model, its folder, its texts and its labelled rows."""
     _, _, texts, rows = CASES[request.param]
@@ -46,6 +49,7 @@ def intents_folder(lite_models):
 
 
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")
+@pytest.mark.usefixtures("eager")
 def test_answers_are_those_of_the_keras_model(exported):
     model, folder, texts, rows = exported
     lite = LiteModel.load(folder)
@@ -57,11 +61,7 @@ def test_answers_are_those_of_the_keras_model(exported):
         assert kinds == expected
         np.testing.assert_allclose(scores, expected_scores, atol=1e-4)
     assert len(lite.predict(*([] for _ in texts))) == 0
-
-
-def test_the_folder_keeps_the_contract(exported):
-    _, folder, _, _ = exported
-    results = verify_litert(LiteModel.load(folder), folder)
+    results = verify_litert(lite, folder)
     assert len(results) == 8 and not [result for result in results if result.status == FAILED]
 
 
@@ -246,13 +246,19 @@ def test_it_names_the_package_that_is_missing(intents_folder, monkeypatch):
         LiteModel.load(intents_folder)
 
 
-def test_a_file_with_other_outputs_is_not_kept(monkeypatch, tmp_path):
-    from keras_bert.export import litert
+@pytest.fixture
+def converted(monkeypatch):
+    """In place of the converter, the file that it made of the same model."""
+    with zipfile.ZipFile(zoo.litert("intent") / "model.tflite") as archive:
+        content = (zoo.litert("intent") / "model.tflite").read_bytes()[:archive.infolist()[0].header_offset]
+    monkeypatch.setattr(litert, "_convert", lambda answer, dtype: content)
 
-    monkeypatch.setattr(litert, "_convert", lambda answer, dtype, convert=litert._convert: convert(
-        lambda *inputs: {name: 0.9 * output for name, output in answer(*inputs).items()}, dtype))
+
+@pytest.mark.usefixtures("converted")
+def test_a_file_with_other_outputs_is_not_kept(tmp_path):
+    model = randomize(BertClassifier(randomize(BertLayer(TINY)), 3), seed=1)
     with pytest.raises(InputError, match="must give the model's probabilities within 0.0001; the largest difference"):
-        zoo.make("intent").export_litert(tmp_path / "lite")
+        export_litert(model, BertTokenizer(TINY_VOCABULARY), tmp_path / "lite", CASES["intent"][1])
     assert not (tmp_path / "lite").exists()
 
 
@@ -272,10 +278,10 @@ def test_what_cannot_be_exported(bert, tokenizer, tmp_path):
     assert not (tmp_path / "lite").exists()
 
 
-@pytest.mark.parametrize("changes", [{"type_vocab_size": 1}, {"max_position_embeddings": 3}])
-def test_small_encoders(changes, tmp_path):
-    model = FineTuned(randomize(BertEmbedder(BertLayer(dataclasses.replace(TINY, **changes)), "mean")),
-                      BertTokenizer(TINY_VOCABULARY), TASKS["embed"](3))
+def test_a_small_encoder(tmp_path):
+    config = dataclasses.replace(TINY, type_vocab_size=1, max_position_embeddings=3, num_hidden_layers=1)
+    model = FineTuned(randomize(BertEmbedder(BertLayer(config), "mean")), BertTokenizer(TINY_VOCABULARY),
+                      TASKS["embed"](3))
     model.export_litert(tmp_path / "lite")
     lite = LiteModel.load(tmp_path / "lite")
     np.testing.assert_allclose(lite.predict(["play"]), model.predict(["play"]), atol=1e-5)
@@ -316,7 +322,7 @@ def test_losses_of_scores(intents_folder, monkeypatch):
     assert found.loss == pytest.approx(100 * (found.original - found.exported))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a flag that the command loses")
 def test_the_command(trained, intents, run, tmp_path):
     command = "export", "litert", f"--model={trained}", "--dtype=int8"
     status, lines, _ = run(*command, f"--output={tmp_path / 'out'}", f"--data={intents[1]}", "--max_loss=100")
@@ -337,27 +343,29 @@ def test_the_command(trained, intents, run, tmp_path):
         assert status == 1 and message in messages[-1] and not (tmp_path / "new").exists()
 
 
-@pytest.mark.slow
-def test_an_encoder_by_name(minilm, run, tmp_path):
-    status, lines, _ = run("export", "litert", "--model=minilm", "--pooling=mean", "--normalize",
+@pytest.mark.slow("a flag that makes no embedder of an encoder")
+def test_an_encoder_becomes_an_embedder(pretrained_once, run, tmp_path):
+    status, lines, _ = run("export", "litert", f"--model={pretrained_once}", "--pooling=mean", "--normalize",
                            f"--output={tmp_path / 'lite'}")
     assert status == 0 and lines[-1] == str(tmp_path / "lite")
-    embedder, texts = BertEmbedder.from_pretrained("minilm", pooling="mean", normalize=True), ["play some music", ""]
-    expected = embedder(BertTokenizer.from_folder(minilm)(texts))
+    embedder = BertEmbedder.from_pretrained(pretrained_once, pooling="mean", normalize=True)
+    texts = ["play some music", ""]
+    expected = embedder(BertTokenizer(TINY_VOCABULARY)(texts))
     np.testing.assert_allclose(LiteModel.load(tmp_path / "lite").predict(texts), expected, atol=1e-5)
 
 
+@pytest.mark.usefixtures("converted")
 def test_metadata_is_for_vocabularies_that_mediapipe_reads(intents_folder, tmp_path):
     with zipfile.ZipFile(intents_folder / "model.tflite") as archive:
         assert archive.read("vocab.txt").decode().splitlines() == TINY_VOCABULARY
         assert archive.read("labels.txt").decode().splitlines() == LABELS
-    assert not zipfile.is_zipfile(zoo.litert("pairs") / "model.tflite")
-    make, task, _, _ = CASES["intent"]
-    export_litert(make(BertLayer(TINY)), BertTokenizer(TINY_VOCABULARY, lower_case=False), tmp_path / "cased", task)
-    assert not zipfile.is_zipfile(tmp_path / "cased/model.tflite")
-    broken = dataclasses.replace(task, labels=["a\nb", "c", "d"])
-    export_litert(make(BertLayer(TINY)), BertTokenizer(TINY_VOCABULARY), tmp_path / "broken", broken)
-    assert not zipfile.is_zipfile(tmp_path / "broken/model.tflite")
+    model, task = zoo.make("intent").model, CASES["intent"][1]
+    for number, (tokenizer, other) in enumerate([
+            (BertTokenizer(TINY_VOCABULARY, lower_case=False), task),
+            (BertTokenizer(TINY_VOCABULARY), CASES["pairs"][1]),
+            (BertTokenizer(TINY_VOCABULARY), dataclasses.replace(task, labels=["a\nb", "c", "d"]))]):
+        export_litert(model, tokenizer, tmp_path / str(number), other)
+        assert not zipfile.is_zipfile(tmp_path / str(number) / "model.tflite")
 
 
 # Its drawing functions need the two modules, which are large; texts do not.
@@ -379,7 +387,7 @@ classifier.close(), embedder.close()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("metadata that MediaPipe does not read")
 def test_mediapipe_takes_strings(intents_folder, tmp_path):
     library = tmp_path / "library"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(library), "mediapipe"]

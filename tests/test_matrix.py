@@ -405,15 +405,17 @@ OPERATIONS = (
     forward, gradients, attention, positions, symbolic_call, xla, save_and_reload, clone, freeze, lora, quantize)
 
 
-def is_slow(operation, layout, dtype):
-    """Whether a cell compiles with XLA, quantizes or adds LoRA; but for one with the layout and dtype of most users."""
-    return operation in (xla, quantize, lora) and not refused(operation.__name__, layout, dtype) and (
-        operation is xla or (layout, dtype) != ("unpadded", "float32"))
+def marks_of(operation, layout, dtype):
+    """The cells that `make test` and `make test-slow` run have each two of the three once; the others take minutes."""
+    place = sum(axis.index(value) for axis, value in ((OPERATIONS, operation), (LAYOUTS, layout), (DTYPES, dtype)))
+    if place % len(LAYOUTS):
+        return [pytest.mark.long, pytest.mark.backend("tensorflow")]
+    return [pytest.mark.slow("an encoder that XLA, LoRA or 8 bits change")] * (operation in (xla, quantize, lora))
 
 
 CELLS = [
     pytest.param(operation, layout, dtype, id=f"{operation.__name__}-{layout}-{dtype}",
-                 marks=[pytest.mark.slow] * is_slow(operation, layout, dtype))
+                 marks=marks_of(operation, layout, dtype))
     for operation, layout, dtype in itertools.product(OPERATIONS, LAYOUTS, DTYPES)]
 
 
@@ -424,7 +426,7 @@ def test_cell(operation, layout, dtype):
         operation(layout, dtype)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a dense layer in what XLA compiles")
 def test_embeddings_with_a_width_of_their_own():
     """Compiled by XLA, and the gradients of the dense layer that follows them, on both backends."""
     layer = randomize(BertLayer(dataclasses.replace(CONFIG, embedding_size=6)))

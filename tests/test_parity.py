@@ -23,10 +23,10 @@ on_tensorflow = pytest.mark.backend("tensorflow")
 
 
 def real_texts(tokenizer):
-    """200 texts of 3 to 300 tokens, [CLS] and [SEP] included, twenty of each length: runs of words from books."""
+    """200 texts of 3 to 128 tokens, [CLS] and [SEP] included, twenty of each length: runs of words from books."""
     words = (REAL / "corpora/en/classic_books.txt").read_text(encoding="utf-8").split()
     rng = np.random.default_rng(0)
-    lengths = np.repeat(np.geomspace(3, 300, 10).astype(int), 20)
+    lengths = np.repeat(np.geomspace(3, 128, 10).astype(int), 20)
     packed = []
     for length in lengths:
         start = rng.integers(0, len(words) - 400)
@@ -36,10 +36,9 @@ def real_texts(tokenizer):
     return packed
 
 
-@pytest.mark.slow
+@pytest.mark.slow("rounding of six blocks of a usual width")
 def test_transformers_on_200_real_texts(minilm, minilm_bert):
-    """Each text in a row of its own, half of them beside texts of about its length and half beside texts of another;
-    and packed. In few shapes, because JAX compiles each."""
+    """Each text in a row of its own, beside shorter and longer ones; and packed. In one shape each: JAX compiles it."""
     peer = transformers.BertModel.from_pretrained(minilm).eval()
     tokenizer = BertTokenizer.from_folder(minilm)
     texts = real_texts(tokenizer)
@@ -50,8 +49,7 @@ def test_transformers_on_200_real_texts(minilm, minilm_bert):
             outputs = peer(torch.tensor([texts[i][0] for i in group]))
             wanted += zip(outputs.pooler_output.numpy(), outputs.last_hidden_state.numpy(), strict=True)
     rows = PackedBatches(texts, tokenizer.pad_id, None, 512)
-    alike, unlike = of_length[:, :10].reshape(5, 20), of_length[:, 10:].reshape(2, 5, 10).swapaxes(0, 1).reshape(5, 20)
-    batches = {"padded": [*alike, *unlike], "packed": of_length.T.reshape(4, 50)}
+    batches = dict.fromkeys(("padded", "packed"), of_length.T.reshape(4, 50))
     if keras.backend.backend() == "tensorflow":
         batches["unpadded"] = batches["padded"]
     largest = dict.fromkeys(batches, 0.0)
@@ -94,15 +92,15 @@ def test_left_to_right_is_the_mask_of_a_decoder():
     np.testing.assert_allclose(np.asarray(bert(inputs)[1])[real], wanted[real], atol=5e-6)
 
 
-@pytest.mark.parametrize("rates", [(0.2, 0.0), (0.0, 0.4)], ids=["hidden", "attention"])
-@pytest.mark.parametrize("layout", ["padded", pytest.param("unpadded", marks=on_tensorflow)])
-def test_transformers_dropout(rates, layout):
-    """One text 50,000 times in a batch: the mean square of what dropout adds to each state."""
+@pytest.mark.parametrize("layout,rates", [
+    ("padded", (0.2, 0.0)), ("padded", (0.0, 0.4)), pytest.param("unpadded", (0.2, 0.4), marks=on_tensorflow)])
+def test_transformers_dropout(layout, rates):
+    """One text 12,000 times in a batch: the mean square of what dropout adds to each state."""
     torch.manual_seed(0)
     rates = dict(zip(("hidden_dropout_prob", "attention_probs_dropout_prob"), rates))
     bert = randomize(BertLayer(dataclasses.replace(TINY, **rates)))
     once = random_inputs(1, 6)
-    inputs = {name: np.repeat(value, 50_000, axis=0) for name, value in once.items()}
+    inputs = {name: np.repeat(value, 12_000, axis=0) for name, value in once.items()}
     replica = torch_replica(bert)
     clean = call_torch(replica, once, output_hidden_states=True)
     dropped = call_torch(replica.train(), inputs, output_hidden_states=True)
@@ -112,7 +110,7 @@ def test_transformers_dropout(rates, layout):
     for got, wanted, centre in zip(ours, (*dropped.hidden_states, dropped.pooler_output),
                                    (*clean.hidden_states, clean.pooler_output), strict=True):
         got, wanted = (np.mean((ops.convert_to_numpy(states) - centre.numpy())**2) for states in (got, wanted))
-        assert got == pytest.approx(wanted, rel=0.03, abs=1e-12)  # five standard errors of the pooled output's draws
+        assert got == pytest.approx(wanted, rel=0.06, abs=1e-12)  # five standard errors of the pooled output's draws
 
 
 def assert_close(got, wanted, mask, atol):

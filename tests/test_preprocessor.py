@@ -14,8 +14,11 @@ from keras_bert.export.checking import FAILED, PASSED, run_check
 from keras_bert.export.preprocessor import Preprocessor
 from keras_bert.export.preprocessor_checks import CHECKS
 from keras_bert.export.verify import verify
+from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer, truncate_pair
 from keras_bert.text.graph_packing import pack_segments, round_robin, waterfall
+
+from conftest import TINY_VOCABULARY
 
 GOLDEN = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "d", "ef", "abc", "xy"]
 
@@ -26,10 +29,6 @@ def golden(tmp_path_factory):
     (folder / "vocab.txt").write_text("\n".join(GOLDEN))
     export_preprocessor(BertTokenizer(folder / "vocab.txt"), folder / "preprocessor")
     return folder / "preprocessor"
-
-
-def statuses(path):
-    return [(result.line, result.status) for result in verify(path)]
 
 
 def test_golden_values(golden):  # of export_tfhub_lib_test.py in the Model Garden
@@ -43,116 +42,116 @@ def test_golden_values(golden):  # of export_tfhub_lib_test.py in the Model Gard
     assert special == {"padding_id": 0, "start_of_sequence_id": 2, "end_of_segment_id": 3, "vocab_size": 8}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a check that fails on what is right")
 def test_ours_passes(golden):
     results = verify(golden)
     assert {result.status for result in results} == {PASSED}
     assert [result.seen for result in results if result.line in (6, 7)] == ["round robin", "uncased"]
 
 
-@pytest.mark.slow
-def test_ours_of_another_kind_passes(tmp_path):
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory):
+    """A folder with the assets of a preprocessor."""
+    folder = tmp_path_factory.mktemp("assets")
+    (folder / "assets").mkdir()
+    (folder / "assets/vocab.txt").write_text("\n".join(GOLDEN))
+    return folder
+
+
+@pytest.mark.slow("a truncator or a case that is exported as the other one")
+def test_ours_of_another_kind_passes(assets):
     module = Preprocessor(BertTokenizer(GOLDEN, lower_case=False), 16, "waterfall")
-    (tmp_path / "assets").mkdir()
-    (tmp_path / "assets/vocab.txt").write_text("\n".join(GOLDEN))
-    results = [run_check(*check, module, tmp_path) for check in CHECKS[:-1]]  # the last one saves and loads
-    assert {result.status for result in results} == {PASSED}
-    assert [result.seen for result in results if result.line in (6, 7)] == ["waterfall", "cased"]
-
-
-def export_the_gardens(folder, lower_case):
-    from official.nlp.tools import export_tfhub_lib as exporter
-
-    (folder / "vocab.txt").write_text("\n".join(GOLDEN))
-    exporter.export_preprocessing(str(folder / "garden"), vocab_file=str(folder / "vocab.txt"),
-                                  default_seq_length=128, do_lower_case=lower_case, tokenize_with_offsets=True)
-    return folder / "garden"
+    results = [run_check(*check, module, assets) for check in CHECKS if check[0] in (6, 7)]
+    assert [(result.status, result.seen) for result in results] == [(PASSED, "waterfall"), (PASSED, "cased")]
 
 
 @pytest.mark.peers
 def test_the_gardens_passes(tmp_path):
-    assert statuses(export_the_gardens(tmp_path, True)) == [(line, PASSED) for line, _ in CHECKS]
+    from official.nlp.tools import export_tfhub_lib as exporter
+
+    (tmp_path / "vocab.txt").write_text("\n".join(GOLDEN))
+    exporter.export_preprocessing(str(tmp_path / "garden"), vocab_file=str(tmp_path / "vocab.txt"),
+                                  default_seq_length=128, do_lower_case=False, tokenize_with_offsets=True)
+    results = verify(tmp_path / "garden")
+    assert [(result.line, result.status) for result in results] == [(line, PASSED) for line, _ in CHECKS]
+    assert [result.seen for result in results if result.line == 7] == ["cased"]
 
 
-@pytest.mark.peers
-def test_the_gardens_tells_its_case(tmp_path):
-    """The one line in which it differs from an uncased one."""
-    path = export_the_gardens(tmp_path, False)
-    result = run_check(7, dict(CHECKS)[7], tf.saved_model.load(str(path)), path)
-    assert (result.status, result.seen) == (PASSED, "cased")
+def of_strings(function):
+    return tf.function(function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
 
 
-def _with_another(part, function):
-    """Puts a function of strings in the place of a part's."""
-    part.__call__ = tf.function(function, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False)
+def _uncut(module):
+    call = module.__call__
+    return module, lambda texts: tf.nest.map_structure(lambda ids: tf.pad(ids, [[0, 0], [0, 9]]), call(texts))
 
 
-def _uncut(module, call):
-    _with_another(module, lambda texts: tf.nest.map_structure(lambda ids: tf.pad(ids, [[0, 0], [0, 9]]), call(texts)))
-
-
-def _int64(module, call):
+def _int64(module):
     tokenize = module.tokenize.__call__
-    _with_another(module.tokenize, lambda texts: tf.cast(tokenize(texts), tf.int64))
+    return module.tokenize, lambda texts: tf.cast(tokenize(texts), tf.int64)
 
 
-def _late_offsets(module, call):
+def _late_offsets(module):
     tokenize = module.tokenize_with_offsets.__call__
-    _with_another(module.tokenize_with_offsets, lambda texts: [
-        part + delta for part, delta in zip(tokenize(texts), (0, 1, 1))])
+    return module.tokenize_with_offsets, lambda texts: [
+        part + delta for part, delta in zip(tokenize(texts), (0, 1, 1))]
 
 
-def _offsets_in_characters(module, call):
+def _offsets_in_characters(module):
     tokenize = module.tokenize_with_offsets.__call__
-    _with_another(module.tokenize_with_offsets,
-                  lambda texts: tokenize(tf.strings.regex_replace(texts, "[^\\x00-\\x7f]", "x")))
+    return module.tokenize_with_offsets, lambda texts: tokenize(tf.strings.regex_replace(texts, "[^\\x00-\\x7f]", "x"))
 
 
-def _no_padding_id(module, call):
-    special = module.tokenize.get_special_tokens_dict
-    special.__call__ = tf.function(lambda: {"vocab_size": tf.constant(8)}, input_signature=[])
+def _no_padding_id(module):
+    return module.tokenize.get_special_tokens_dict, tf.function(lambda: {"vocab_size": tf.constant(8)},
+                                                                input_signature=[])
 
 
-def _one_segment(module, call):
+def _one_segment(module):
     pack_two = module.bert_pack_inputs.__call__
-    module.bert_pack_inputs.__call__ = tf.function(lambda inputs, seq_length=128: pack_two(inputs[:1], seq_length))
+    pack = tf.function(lambda inputs, seq_length=128: pack_two(inputs[:1], seq_length))
     for rank in (2, 3):
         for segments in (1, 2):
-            module.bert_pack_inputs.__call__.get_concrete_function(
-                [tf.RaggedTensorSpec([None] * rank, tf.int32)] * segments, seq_length=tf.TensorSpec([], tf.int32))
+            pack.get_concrete_function([tf.RaggedTensorSpec([None] * rank, tf.int32)] * segments,
+                                       seq_length=tf.TensorSpec([], tf.int32))
+    return module.bert_pack_inputs, pack
 
 
-def _other_ids(module, call):
+def _other_ids(module):
     shifted = {5: 6, 6: 5}
     tokenize = module.tokenize.__call__
     table = tf.constant([shifted.get(index, index) for index in range(8)])
-    _with_another(module.tokenize, lambda texts: tokenize(texts).with_flat_values(
-        tf.gather(table, tokenize(texts).flat_values)))
+    return module.tokenize, lambda texts: tokenize(texts).with_flat_values(
+        tf.gather(table, tokenize(texts).flat_values))
 
 
-def _unknown_shapes(module, call):
+def _unknown_shapes(module):
     tokenize = module.tokenize.__call__
-    _with_another(module.tokenize, lambda texts: tokenize(tf.raw_ops.PlaceholderWithDefault(
-        input=texts, shape=tf.TensorShape(None))))
+    return module.tokenize, lambda texts: tokenize(tf.raw_ops.PlaceholderWithDefault(
+        input=texts, shape=tf.TensorShape(None)))
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def module():
+    module = Preprocessor(BertTokenizer(GOLDEN), 128, "round_robin")
+    module(tf.constant([""]))  # traced before it is broken
+    return module
+
+
+@pytest.mark.slow("a check that does not see its fault")
 @pytest.mark.parametrize("fault,lines", [
     (_uncut, {1}), (_int64, {2}), (_late_offsets, {3}), (_offsets_in_characters, {3}), (_no_padding_id, {1, 4, 5}),
     (_one_segment, {5, 6}), (_other_ids, {7}), (_unknown_shapes, {8})])
-def test_a_fault_fails_its_line(tmp_path, fault, lines):
-    (tmp_path / "assets").mkdir()
-    (tmp_path / "assets/vocab.txt").write_text("\n".join(GOLDEN))
-    module = Preprocessor(BertTokenizer(GOLDEN), 128, "round_robin")
-    module(tf.constant([""]))  # traced before it is broken
-    fault(module, module.__call__)
-    results = [run_check(*check, module, tmp_path) for check in CHECKS[:-1]]
+def test_a_fault_fails_its_line(module, assets, monkeypatch, fault, lines):
+    part, function = fault(module)
+    monkeypatch.setattr(part, "__call__", function if fault in (_no_padding_id, _one_segment) else of_strings(function))
+    results = [run_check(*check, module, assets) for check in CHECKS[:-1]]  # the last one saves and loads
     assert {result.line for result in results if result.status == FAILED} == lines
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a table that saving again loses")
 def test_it_can_be_saved_again_and_moved(golden, tmp_path):
-    """And the first deleted. test_graph_tokenizer.py loads its operations where nothing but TensorFlow is imported."""
+    """And the first deleted. test_tasks.py loads its operations where nothing but TensorFlow is imported."""
     shutil.copytree(golden, tmp_path / "first")
     tf.saved_model.save(tf.saved_model.load(str(tmp_path / "first")), str(tmp_path / "second"))
     shutil.rmtree(tmp_path / "first")
@@ -178,7 +177,7 @@ def test_packing_equals_tensorflow_texts(truncator):
     trimmer = {"round_robin": text.RoundRobinTrimmer, "waterfall": text.WaterfallTrimmer}[truncator]
     tokenizer = BertTokenizer(GOLDEN)
     rng = np.random.default_rng(0)
-    for _ in range(15):
+    for _ in range(8):
         segments = _random_segments(rng, rng.integers(1, 5))
         length = int(rng.integers(len(segments) + 1, 40))
         ids, types = text.combine_segments(trimmer(length - len(segments) - 1).trim(segments), 2, 3)
@@ -202,10 +201,23 @@ def test_truncation_of_four():
     assert [int(kept[0]) for kept in waterfall(lengths, 11)] == [1, 9, 1, 0]
 
 
-@pytest.mark.slow
-def test_it_chains_with_encoders(tmp_path, source, exported, tokenizer):
-    export_preprocessor(tokenizer, tmp_path / "preprocessor", max_length=12)
-    preprocessor, encoder = (tf.saved_model.load(str(path)) for path in (tmp_path / "preprocessor", exported()))
+@pytest.fixture(scope="module")
+def pretrainer(source):
+    return BertPretrainer(source)
+
+
+@pytest.fixture(scope="module")
+def chained(pretrainer, tmp_path_factory):
+    """The preprocessor and the encoder of a masked LM, loaded."""
+    folder, tokenizer = tmp_path_factory.mktemp("chained"), BertTokenizer(TINY_VOCABULARY)
+    export_preprocessor(tokenizer, folder / "preprocessor", max_length=12)
+    export_encoder(pretrainer, folder / "encoder", tokenizer)  # the zoo's has no masked LM
+    return [tf.saved_model.load(str(folder / name)) for name in ("preprocessor", "encoder")]
+
+
+@pytest.mark.slow("outputs that the encoder does not take")
+def test_it_chains_with_encoders(chained, source, tokenizer):
+    preprocessor, encoder = chained
     texts = ["play some music!", "", "turn the lamp on please " * 9]
     wanted, _ = source(tokenizer(texts, max_length=12))
     np.testing.assert_allclose(encoder(preprocessor(texts))["pooled_output"], wanted, atol=2e-6)
@@ -215,15 +227,10 @@ def test_it_chains_with_encoders(tmp_path, source, exported, tokenizer):
     np.testing.assert_allclose(got, wanted, atol=2e-6)
 
 
-@pytest.mark.slow
-def test_line_10_from_text_to_masked_tokens(tmp_path, bert, tokenizer):
+@pytest.mark.slow("special ids that tensorflow-text does not take")
+def test_line_10_from_text_to_masked_tokens(chained, pretrainer):
     """Tokenize, trim, combine, mask, pad with tensorflow-text, then the encoder's `.mlm`."""
-    from keras_bert.models import BertPretrainer
-
-    pretrainer = BertPretrainer(bert)
-    export_preprocessor(tokenizer, tmp_path / "preprocessor")
-    export_encoder(pretrainer, tmp_path / "encoder", tokenizer)
-    preprocessor, encoder = (tf.saved_model.load(str(tmp_path / name)) for name in ("preprocessor", "encoder"))
+    preprocessor, encoder = chained
     ids = preprocessor.tokenize.get_special_tokens_dict()
     segments = [preprocessor.tokenize(texts).merge_dims(1, 2)
                 for texts in (["play some music please", "stop"], ["turn on the light in two", "what time is it now"])]
@@ -245,7 +252,7 @@ def test_line_10_from_text_to_masked_tokens(tmp_path, bert, tokenizer):
     np.testing.assert_allclose(logits, pretrainer(inputs)["mlm_logits"], atol=2e-6)  # another graph, other fusions
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a flag that the command loses")
 def test_command_line(run, tmp_path):
     vocabulary, output = tmp_path / "vocab.txt", tmp_path / "out"
     vocabulary.write_text("\n".join(GOLDEN))

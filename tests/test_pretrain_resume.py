@@ -13,9 +13,10 @@ import numpy as np
 import pytest
 from test_pretrain import CONFIG, write_examples
 
+from keras_bert import cli
 from keras_bert.models import BertPretrainer
 
-STEPS = 210  # a point of the curve has two steps, and a checkpoint can lie between them
+STEPS = 105  # a point of the curve has several steps, and a checkpoint can lie between them
 
 
 @pytest.fixture(scope="module")
@@ -27,20 +28,19 @@ def work(tmp_path_factory):
     (folder / "config.json").write_text(json.dumps(CONFIG))
     (folder / "no_dropout.json").write_text(json.dumps(
         CONFIG | {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}))
-    process = start(folder, "whole")
-    assert process.wait() == 0, process.stderr.read()
+    assert cli.run(command(folder, "whole")) == 0
     return folder
 
 
 def command(folder, name, *more):
-    return [sys.executable, "-m", "keras_bert.cli", "pretrain", f"--train={folder}/train", f"--valid={folder}/valid",
+    return ["pretrain", f"--train={folder}/train", f"--valid={folder}/valid",
             f"--config={folder}/config.json", f"--output={folder}/{name}", f"--steps={STEPS}", "--batch_size=8",
             "--learning_rate=0.01", "--save_steps=7", "--eval_steps=50", *more]
 
 
 def start(folder, name, *more, **environment):
-    return subprocess.Popen(command(folder, name, *more), stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                            env=os.environ | environment)
+    return subprocess.Popen([sys.executable, "-m", "keras_bert.cli", *command(folder, name, *more)],
+                            stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | environment)
 
 
 def await_checkpoint(folder, name, process):
@@ -55,46 +55,44 @@ def result(folder, name):
             json.loads((folder / name / "metrics.json").read_text())["history"])
 
 
-def assert_ends_as_undisturbed(folder, name):
-    process = start(folder, name)
-    _, messages = process.communicate()
-    assert process.returncode == 0, messages
+def assert_ends_as_undisturbed(run, folder, name):
+    status, _, messages = run(*command(folder, name))
+    assert status == 0 and any("resuming from step" in line for line in messages), messages
     (wanted, wanted_history), (got, got_history) = result(folder, "whole"), result(folder, name)
     for one, other in zip(wanted, got, strict=True):
         np.testing.assert_array_equal(one, other)
     assert got_history == wanted_history
     assert not (folder / f"{name}.checkpoints").exists()
-    return messages
 
 
-def kill_at_a_random_moment(folder, name, rng):
+def kill_at_a_random_moment(folder, name, longest, rng):
     process = start(folder, name, "--save_steps=3")
     await_checkpoint(folder, name, process)
-    time.sleep(rng.uniform(0, 0.3))
+    time.sleep(rng.uniform(0, longest))
     process.kill()
     process.communicate()
     assert process.returncode == -signal.SIGKILL
 
 
 @pytest.mark.long
-def test_killed_again_and_again(work):
+def test_killed_again_and_again(run, work):
     """One run ends bit for bit as one that was not killed."""
     rng = random.Random(20)
     for _ in range(20):
-        kill_at_a_random_moment(work, "killed", rng)
-    assert "resuming from step" in assert_ends_as_undisturbed(work, "killed")
+        kill_at_a_random_moment(work, "killed", 0.3, rng)
+    assert_ends_as_undisturbed(run, work, "killed")
 
 
-@pytest.mark.slow
-def test_killed_and_stopped_by_a_scheduler(work):
-    kill_at_a_random_moment(work, "stopped", random.Random(1))
+@pytest.mark.slow("a process killed or stopped while it trains")
+def test_killed_and_stopped_by_a_scheduler(run, work):
+    kill_at_a_random_moment(work, "stopped", 0, random.Random(1))
     process = start(work, "stopped")
     await_checkpoint(work, "stopped", process)
     process.send_signal(signal.SIGTERM)
     _, messages = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
     assert messages.splitlines()[-1].startswith("keras-bert: stopped and saved at step "), messages
-    assert "resuming from step" in assert_ends_as_undisturbed(work, "stopped")
+    assert_ends_as_undisturbed(run, work, "stopped")
 
 
 def start_workers(folder, name, *more):

@@ -1,5 +1,6 @@
 """The raw-text SavedModel against the models that it was made from."""
 
+import dataclasses
 import json
 import shutil
 
@@ -12,41 +13,39 @@ import keras_bert.export
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
 from keras_bert.export.checking import PASSED
+from keras_bert.export.text_model import TextModel, make_head
 from keras_bert.export.verify import verify
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertPretrainer
 from keras_bert.text import BertTokenizer
-from keras_bert.training import FineTuned
 from keras_bert.weights import sentence_transformers
 from keras_bert.weights.source import Weights
 
+import zoo
 from conftest import TINY, TINY_VOCABULARY, randomize
 
 TEXTS = ["play some music", "", "turn the lamp off please " * 40, "각각의 집 é!", " \t\n"]
 
 
 @pytest.fixture(scope="module")
-def classifier():
-    return randomize(BertClassifier(randomize(BertLayer(TINY)), 3))
+def tuned():
+    return zoo.make("intent")
 
 
 @pytest.fixture(scope="module")
-def exported(classifier, tmp_path_factory):
-    path = tmp_path_factory.mktemp("classifier") / "model"
-    export_text_model(classifier, BertTokenizer(TINY_VOCABULARY), path, labels=["a", "b", "c"])
-    return path
+def exported():
+    return zoo.saved_model("intent")
 
 
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")
-def test_a_classifier_answers_as_predict_does(run, trained, tmp_path):
-    scores = sorted(answer.score for answer in FineTuned.load(trained).predict(TEXTS))
-    settings = trained / "settings.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"threshold": (scores[1] + scores[2]) / 2}))
-    assert run("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'out'}") == (
-        0, [str(tmp_path / "out")], [])
-    tuned = FineTuned.load(trained)
-    answers = tf.saved_model.load(str(tmp_path / "out")).signatures["serving_default"](text=tf.constant(TEXTS))
-    labels = tuned.task.labels
+@pytest.mark.usefixtures("eager")
+def test_a_classifier_answers_as_predict_does(tuned):
+    scores = sorted(answer.score for answer in tuned.predict(TEXTS))
+    tuned = tuned.with_task(dataclasses.replace(tuned.task, threshold=(scores[1] + scores[2]) / 2))
+    options, labels = tuned.task.export_options(), tuned.task.labels
+    max_length = options.pop("max_length")
+    answers = TextModel(tuned.model, make_head(tuned.model, options), tuned.tokenizer, max_length, "float32").serve(
+        tf.constant(TEXTS))
     for prediction, label, score, in_scope, row in zip(
             tuned.predict(TEXTS, top_k=len(labels)),
             *(answers[name].numpy() for name in ("label", "score", "in_scope", "probabilities"))):
@@ -54,27 +53,25 @@ def test_a_classifier_answers_as_predict_does(run, trained, tmp_path):
         assert in_scope == prediction.in_scope == (prediction.score > scores[1])
         order = [labels.index(name) for name in prediction.labels]
         np.testing.assert_allclose(row[order], prediction.scores, atol=1e-6)
-    label_file = tf.saved_model.load(str(tmp_path / "out")).label_file.asset_path.numpy()
-    assert json.loads(tf.io.read_file(label_file).numpy()) == labels
 
 
-@pytest.mark.slow
-def test_pairs_are_cut_as_in_training(classifier, tokenizer, tmp_path):
-    export_text_model(classifier, tokenizer, tmp_path / "out", labels=["a", "나", "c"], pairs=True, max_length=20)
-    loaded = tf.saved_model.load(str(tmp_path / "out"))
-    others = TEXTS[::-1]
-    wanted = keras.ops.softmax(classifier(tokenizer(TEXTS, others, max_length=20)))
-    answers = loaded(TEXTS, others)
+@pytest.mark.usefixtures("eager")
+def test_pairs_are_cut_as_in_training(tuned, tokenizer):
+    head = make_head(tuned.model, {"labels": ["a", "나", "c"], "pairs": True})
+    answer, others = TextModel(tuned.model, head, tokenizer, 20, "float32").serve, TEXTS[::-1]
+    wanted = keras.ops.softmax(tuned.model(tokenizer(TEXTS, others, max_length=20)))
+    answers = answer(tf.constant(TEXTS), tf.constant(others))
     np.testing.assert_allclose(answers["probabilities"], wanted, atol=1e-6)
     assert answers["label"].numpy().tolist() == [["a", "나", "c"][i].encode() for i in np.argmax(wanted, axis=1)]
     assert "in_scope" not in answers
     with pytest.raises(tf.errors.InvalidArgumentError, match="text and text_pair must have the same batch size"):
-        loaded(["a"], ["b", "c"])
+        answer(tf.constant(["a"]), tf.constant(["b", "c"]))
 
 
-@pytest.mark.slow
-def test_an_encoder_embeds(bert, tokenizer, tmp_path):
-    export_text_model(bert, tokenizer, tmp_path / "out", max_length=30)
+@pytest.mark.slow("an encoder that embeds texts, and the flags of its command")
+def test_an_encoder_embeds(run, pretrained_once, bert, tokenizer, tmp_path):
+    assert run("export", "text-model", f"--model={pretrained_once}", f"--output={tmp_path / 'out'}",
+               "--max_length=30")[0] == 0
     loaded = tf.saved_model.load(str(tmp_path / "out"))
     outputs = loaded(TEXTS)
     for text, pooled, mean in zip(TEXTS, outputs["pooled_output"], outputs["mean_output"]):
@@ -86,6 +83,8 @@ def test_an_encoder_embeds(bert, tokenizer, tmp_path):
     by_ids = loaded.signatures["encode"](**{name: tf.constant(ids) for name, ids in inputs.items()})
     for name, tensor in by_ids.items():
         np.testing.assert_allclose(tensor, outputs[name], atol=2e-6)
+    status, _, messages = run("export", "text-model", f"--model={tmp_path / 'no'}", f"--output={tmp_path / 'out2'}")
+    assert status == 1 and len(messages) == 1 and f"{tmp_path / 'no'}: must be" in messages[0]
 
 
 @pytest.fixture(scope="module")
@@ -93,17 +92,16 @@ def embedder():
     return BertEmbedder(randomize(BertLayer(TINY)), "mean", normalize=True)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype,atol", [("float32", 1e-6), ("bfloat16", 0.02)])
-def test_an_embedder_is_a_text_embedding_of_tf_hub(embedder, tokenizer, tmp_path, dtype, atol):
+@pytest.mark.slow("what TensorFlow Hub does not take as a text embedding")
+def test_an_embedder_is_a_text_embedding_of_tf_hub(embedder, tokenizer, tmp_path):
     import tensorflow_hub as hub
 
-    export_text_model(embedder, tokenizer, tmp_path / "out", max_length=30, dtype=dtype)
+    export_text_model(embedder, tokenizer, tmp_path / "out", max_length=30)
     results = verify(tmp_path / "out")
     assert [(result.line, result.status) for result in results] == [(line, PASSED) for line in range(1, 8)], results
     wanted = np.concatenate([embedder(tokenizer([text], max_length=30)) for text in TEXTS])
     layer = hub.KerasLayer(str(tmp_path / "out"))
-    np.testing.assert_allclose(layer(tf.constant(TEXTS)), wanted, atol=atol)
+    np.testing.assert_allclose(layer(tf.constant(TEXTS)), wanted, atol=1e-6)
     assert layer.trainable_weights == []
     loaded = layer.resolved_object
     outputs = loaded.signatures["serving_default"](text=tf.constant(TEXTS))
@@ -113,16 +111,11 @@ def test_an_embedder_is_a_text_embedding_of_tf_hub(embedder, tokenizer, tmp_path
     inputs = tokenizer(TEXTS, max_length=30)
     inputs["input_type_ids"] = inputs.pop("segment_ids")
     by_ids = loaded.signatures["encode"](**{name: tf.constant(ids) for name, ids in inputs.items()})
-    np.testing.assert_allclose(by_ids["embedding"], wanted, atol=atol)
+    np.testing.assert_allclose(by_ids["embedding"], wanted, atol=1e-6)
     assert by_ids["tokens"].numpy().tolist() == outputs["tokens"].numpy().tolist()
 
 
-def test_an_embedder_takes_no_pairs(embedder, tokenizer, tmp_path):
-    with pytest.raises(InputError, match="a BertEmbedder takes only these options: doc_stride, .*; got pairs"):
-        export_text_model(embedder, tokenizer, tmp_path / "out", pairs=True)
-
-
-@pytest.mark.slow
+@pytest.mark.slow("a flag that replaces a setting of the model")
 def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path, monkeypatch):
     """What they leave out is the model's; a plain encoder has no pooling, and is not normalized."""
     (tmp_path / "weights").mkdir()
@@ -153,9 +146,9 @@ def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path, 
     assert status == 1 and len(messages) == 1 and "pass --pooling, mean, cls or max" in messages[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("texts without limit, and bytes that are no text")
 def test_any_batch_and_any_content(exported):
-    loaded = tf.saved_model.load(str(exported))
+    loaded = zoo.loaded(exported)
     assert loaded(tf.constant([], tf.string))["probabilities"].shape == (0, 3)
     odd = [b"", b"\0", b"\xff\xfe", b"pl\0ay\xf0\x9f some music\xe2\x82", b"play " * 200_000, b"x" * 1_000_000,
            "\u200b\ufeff\u0301".encode()]
@@ -165,54 +158,43 @@ def test_any_batch_and_any_content(exported):
         [loaded([text])["probabilities"] for text in odd]), atol=1e-6)
 
 
-@pytest.mark.slow
-def test_it_can_be_saved_again_and_moved(classifier, tokenizer, exported, tmp_path):
+@pytest.mark.slow("a table that saving again loses")
+def test_it_can_be_saved_again_and_moved(exported, tmp_path):
     """And the first deleted. test_tasks.py loads models where nothing but TensorFlow is imported."""
-    shutil.copytree(exported, tmp_path / "first")
-    tf.saved_model.save(loaded := tf.saved_model.load(str(tmp_path / "first")), str(tmp_path / "second"),
-                        loaded.signatures)
-    shutil.rmtree(tmp_path / "first")
+    first = zoo.copy(exported, tmp_path / "first")
+    loaded = tf.saved_model.load(str(first))
+    assert json.loads(tf.io.read_file(loaded.label_file.asset_path).numpy()) == zoo.LABELS
+    tf.saved_model.save(loaded, str(tmp_path / "second"), loaded.signatures)
+    shutil.rmtree(first)
     (tmp_path / "second").rename(tmp_path / "moved")
     answer = tf.saved_model.load(str(tmp_path / "moved")).signatures["serving_default"]
-    wanted = keras.ops.softmax(classifier(tokenizer(TEXTS)))
-    np.testing.assert_allclose(answer(text=tf.constant(TEXTS))["probabilities"], wanted, atol=1e-6)
+    np.testing.assert_allclose(answer(text=tf.constant(TEXTS))["probabilities"],
+                               zoo.loaded(exported)(TEXTS)["probabilities"], atol=1e-6)
 
 
-@pytest.mark.slow
-def test_bfloat16_is_half_the_size_and_that_of_a_model_in_mixed_bfloat16(classifier, tokenizer, exported, tmp_path):
-    mixed = classifier.rebuild(dtype="mixed_bfloat16", layout="unpadded")
-    export_text_model(mixed, tokenizer, tmp_path / "out", labels=["a", "b", "c"])
+@pytest.mark.slow("a dtype that the export does not take from the model")
+def test_bfloat16_is_half_the_size_and_that_of_a_model_in_mixed_bfloat16(tuned, exported, tmp_path):
+    mixed = tuned.model.rebuild(dtype="mixed_bfloat16", layout="unpadded")
+    export_text_model(mixed, tuned.tokenizer, tmp_path / "out", labels=tuned.task.labels, max_length=16)
     sizes, rows = [], []
-    for path in (exported, tmp_path / "out"):
-        loaded = tf.saved_model.load(str(path))
+    for loaded in (zoo.loaded(exported), tf.saved_model.load(str(tmp_path / "out"))):
         sizes.append(sum(weight.dtype.size * weight.shape.num_elements() for weight in loaded.weights))
         rows.append(loaded(TEXTS)["probabilities"])
     assert sizes[1] < 0.55 * sizes[0]  # the head stays float32
     np.testing.assert_allclose(*rows, atol=0.02)  # bfloat16 has 8 bits: 0.4% a step
-    logits = mixed.predict_on_batch(tokenizer(TEXTS))
+    logits = mixed.predict_on_batch(tuned.tokenizer(TEXTS, max_length=16))
     np.testing.assert_allclose(rows[1], tf.nn.softmax(logits), atol=2e-6)
 
 
-@pytest.mark.parametrize("options,message", [
-    ({"max_length": 129}, "max_length must be at most 128, the encoder's positions; got 129"),
-    ({"max_length": 3}, "got 3"),
-    ({"dtype": "float16"}, "dtype must be one of float32, bfloat16; got 'float16'")])
-def test_what_it_refuses(bert, tokenizer, tmp_path, options, message):
-    with pytest.raises(InputError, match="a raw-text model must be one of BertLayer, .*; got BertPretrainer"):
-        export_text_model(BertPretrainer(bert), tokenizer, tmp_path / "out")
-    with pytest.raises(InputError, match="the names of the 2 classes of this BertClassifier; got 0 names"):
-        export_text_model(BertClassifier(bert, 2), tokenizer, tmp_path / "out")
-    with pytest.raises(InputError, match="a BertLayer takes only these options: pairs; got labels"):
-        export_text_model(bert, tokenizer, tmp_path / "out", labels=["a"])
-    with pytest.raises(InputError, match=message):
-        export_text_model(bert, tokenizer, tmp_path / "out", **options)
+def test_what_it_refuses(bert, embedder, tokenizer, tmp_path):
+    for model, options, message in (
+            (BertPretrainer(bert), {}, "a raw-text model must be one of BertLayer, .*; got BertPretrainer"),
+            (BertClassifier(bert, 2), {}, "the names of the 2 classes of this BertClassifier; got 0 names"),
+            (bert, {"labels": ["a"]}, "a BertLayer takes only these options: pairs; got labels"),
+            (embedder, {"pairs": True}, "a BertEmbedder takes only these options: doc_stride, .*; got pairs"),
+            (bert, {"max_length": 129}, "max_length must be at most 128, the encoder's positions; got 129"),
+            (bert, {"max_length": 3}, "got 3"),
+            (bert, {"dtype": "float16"}, "dtype must be one of float32, bfloat16; got 'float16'")):
+        with pytest.raises(InputError, match=message):
+            export_text_model(model, tokenizer, tmp_path / "out", **options)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_command_line_for_embeddings(run, pretrained, bert, tokenizer, tmp_path):
-    assert run("export", "text-model", f"--model={pretrained}", f"--output={tmp_path / 'out'}")[0] == 0
-    pooled = tf.saved_model.load(str(tmp_path / "out"))(["play music"])["pooled_output"]
-    np.testing.assert_allclose(pooled, bert(tokenizer(["play music"]))[0], atol=2e-6)
-    status, _, messages = run("export", "text-model", f"--model={tmp_path / 'no'}", f"--output={tmp_path / 'out2'}")
-    assert status == 1 and len(messages) == 1 and f"{tmp_path / 'no'}: must be" in messages[0]

@@ -50,13 +50,13 @@ def assert_same_outputs(bert, inputs):
     np.testing.assert_allclose(bert.pool(inputs), padded.pooled_output, atol=5e-6)
 
 
-@hypothesis.settings(max_examples=5, deadline=None)
+@hypothesis.settings(max_examples=2, deadline=None)
 @hypothesis.given(strategies.lists(strategies.integers(1, 64), min_size=1, max_size=12))
 def test_texts_of_any_lengths(bert, lengths):
     assert_same_outputs(bert, with_lengths(lengths, 64))
 
 
-@pytest.mark.parametrize("lengths", [[0, 3], [1], [0], [64] * 3, [1] * 9, [64] * 3 + [63], [64] * 4])
+@pytest.mark.parametrize("lengths", [[0, 3], [0], [1] * 9, [64] * 3 + [63]])
 def test_no_text_no_padding_and_single_tokens(bert, lengths):
     assert_same_outputs(bert, with_lengths(lengths, 64))
 
@@ -78,7 +78,7 @@ def test_norms_of_few_and_of_many_tokens(tokens, dtype, tolerance):
         np.testing.assert_allclose(tf.cast(function(x, norm), "float64"), wanted, atol=tolerance)
 
 
-@hypothesis.settings(max_examples=6, deadline=None)
+@hypothesis.settings(max_examples=2, deadline=None)
 @hypothesis.given(strategies.integers(0, 2**32 - 1))
 def test_masks_with_holes(bert, seed):
     """Padding before or within a text, too; the first place then still is the pooled one, or of `ltr` the last."""
@@ -87,15 +87,16 @@ def test_masks_with_holes(bert, seed):
     assert_same_outputs(bert, inputs)
 
 
-@pytest.mark.parametrize(("training", "checkpointing"), [(False, False), (True, False), (True, True)])
-def test_gradients(bert, training, checkpointing):
-    check_gradients(bert.config, training, checkpointing, decorate=lambda function: function)
+@pytest.mark.parametrize("directionality,training,checkpointing", [
+    ("bidi", False, False), ("ltr", True, False), ("rtl", True, True)])
+def test_gradients(directionality, training, checkpointing):
+    config = dataclasses.replace(TINY, directionality=directionality)
+    check_gradients(config, training, checkpointing, decorate=lambda function: function)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("training", "checkpointing"), [(False, False), (True, False), (True, True)])
-def test_gradients_in_a_graph(training, checkpointing):
-    check_gradients(TINY, training, checkpointing, decorate=tf.function)
+@pytest.mark.slow("gradients of a graph")
+def test_gradients_in_a_graph():
+    check_gradients(TINY, training=True, checkpointing=True, decorate=tf.function)
 
 
 def check_gradients(config, training, checkpointing, decorate):
@@ -120,7 +121,7 @@ def check_gradients(config, training, checkpointing, decorate):
         np.testing.assert_allclose(got / largest, wanted / largest, atol=1e-5, err_msg=variable.path)
 
 
-@hypothesis.settings(max_examples=40, deadline=None)
+@hypothesis.settings(max_examples=20, deadline=None)
 @hypothesis.given(strategies.lists(strategies.integers(1, 40), min_size=1, max_size=40), strategies.integers(0, 30))
 def test_texts_packed_into_rows_do_not_overlap(lengths, more):
     width = max(lengths) + more
