@@ -1,6 +1,3 @@
-import json
-import shutil
-
 import keras
 import numpy as np
 import pytest
@@ -80,49 +77,6 @@ def test_half_precision_files(pretrained, bert):
 def test_dtype(pretrained):
     pooled, _ = load_pretrained(pretrained, dtype="bfloat16")(random_inputs(2, 5))
     assert pooled.dtype == "bfloat16"
-
-
-def test_missing_extra_and_misshapen_weights_are_listed_at_once(pretrained):
-    def damage(tensors):
-        tensors.pop("pooler.dense.bias")
-        tensors["embeddings.word_embeddings.weight"] = tensors["embeddings.word_embeddings.weight"][:-1]
-        return tensors | {"encoder.layer.2.output.dense.bias": np.zeros(16, "float32")}
-
-    change(pretrained, damage)
-    with pytest.raises(InputError) as error:
-        load_pretrained(pretrained)
-    for words in (str(pretrained), "missing pooler.dense.bias", "unexpected encoder.layer.2.output.dense.bias",
-                  "embeddings.word_embeddings.weight has shape (59, 16)", "(60, 16)"):
-        assert words in str(error.value)
-
-
-def test_damaged_folders_name_the_file(pretrained, tmp_path):
-    def refused(word, folder):
-        with pytest.raises(InputError) as error:
-            load_pretrained(folder)
-        assert word in str(error.value)
-
-    truncated = shutil.copytree(pretrained, tmp_path / "truncated")
-    weights = truncated / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    refused("model.safetensors", truncated)
-
-    text = shutil.copytree(pretrained, tmp_path / "text")
-    (text / "model.safetensors").write_text("not tensors at all")
-    refused("model.safetensors", text)
-
-    pickle = shutil.copytree(pretrained, tmp_path / "pickle")
-    (pickle / "model.safetensors").rename(pickle / "pytorch_model.bin")
-    refused("pytorch_model.bin: ", pickle)
-
-    empty = shutil.copytree(pretrained, tmp_path / "empty")
-    (empty / "model.safetensors").unlink()
-    refused("must contain model.safetensors", empty)
-
-    config = shutil.copytree(pretrained, tmp_path / "config")
-    (config / "config.json").write_text(json.dumps(TINY.to_dict() | {"num_attention_heads": 5}))
-    refused("config.json", config)
-    refused("none", tmp_path / "nowhere")
 
 
 def test_lora_is_no_missing_head(tmp_path):
