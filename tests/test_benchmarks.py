@@ -53,7 +53,7 @@ def few_intents(benchmark_module, monkeypatch):
     monkeypatch.setitem(corpora, "intents", (lambda: read()[:64], *rest))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_forward_ends_in_a_line_of_json():
     command = [sys.executable, BENCHMARKS / "forward.py", "--size=L2-H128", "--dtypes=float32", "--shapes=2x8,1x4",
                f"--peers={','.join(LITE)}", "--turns=1"]
@@ -69,7 +69,7 @@ def test_forward_ends_in_a_line_of_json():
         assert any(line.startswith(f"{row['library']} ") and f" {row['milliseconds']:.1f} " in line for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 @pytest.mark.usefixtures("few_intents")
 def test_embeddings_end_in_a_line_of_json(run_benchmark, benchmark_module, bert, tokenizer, monkeypatch):
     """With the tiny encoder in place of MiniLM."""
@@ -88,7 +88,7 @@ def test_embeddings_end_in_a_line_of_json(run_benchmark, benchmark_module, bert,
     assert all(row["sorted_tokens_per_second"] > row["sorted_texts_per_second"] > 0 for row in result["rows"])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 @pytest.mark.usefixtures("few_intents")
 def test_texts_end_in_a_line_of_json(run_benchmark):
     result = json.loads(run_benchmark("texts", "--corpora=intents", "--size=L2-H128", "--peers=", "--turns=1")[-1])
@@ -96,7 +96,7 @@ def test_texts_end_in_a_line_of_json(run_benchmark):
         f"{library}{suffix}" for library in LITE for suffix in ("", "-predict")}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_the_first_answer_on_litert_needs_no_tensorflow(run_benchmark):
     lines = run_benchmark("cold_start", "--size=L2-H128", "--turns=1", f"--peers={','.join(LITE)}")
     ours, *lite = json.loads(lines[-1])["rows"]
@@ -107,7 +107,7 @@ def test_the_first_answer_on_litert_needs_no_tensorflow(run_benchmark):
     assert lite[1]["disk_mb"] < lite[0]["disk_mb"] / 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 @pytest.mark.usefixtures("without_pictures")
 def test_scores_on_litert_end_in_a_line_of_json(run_benchmark, pretrained_once):
     rows = json.loads(run_benchmark(
@@ -118,7 +118,7 @@ def test_scores_on_litert_end_in_a_line_of_json(run_benchmark, pretrained_once):
         assert row["points_lost"] == 0 and row["equal"] == 1 and 0 < row["score"] <= 1 and row["seconds"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
     rows = [f"{' '.join([word] * 200)}\t{label}" for word, label in (("play", "a"), ("light", "b"))] * 8
     (tmp_path / "long").mkdir()
@@ -149,7 +149,7 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
         assert all(row.get("divided") != 0 for row in rows)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_re_ranking_ends_in_a_line_of_json(pretrained, tmp_path):
     command = [sys.executable, BENCHMARKS / "reranking.py", f"--results={tmp_path}/results.jsonl", "--seeds=0",
                f"--model={pretrained}", "--epochs=1", "--negatives=1", "--found=5", "--max_length=16", "--turns=1",
@@ -184,7 +184,7 @@ class TextClassifier:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")
 def test_answers_are_compared_with_those_of_mediapipe(run_benchmark, trained_once, intents, tmp_path, monkeypatch):
     (tmp_path / "mediapipe/tasks/python").mkdir(parents=True)
@@ -205,7 +205,7 @@ def test_answers_are_compared_with_those_of_mediapipe(run_benchmark, trained_onc
     assert more["lite_accuracy"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_why_ids_differ_from_those_of_mediapipe(benchmark_module):
     compared, texts = benchmark_module("mediapipe_texts"), benchmark_module("texts")
     tokenizer = texts.tokenizer_of(texts.ENGLISH)
@@ -215,7 +215,7 @@ def test_why_ids_differ_from_those_of_mediapipe(benchmark_module):
         "the " * 9: "long"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_the_machine_is_described(benchmark_module, monkeypatch, capsys):
     monkeypatch.delenv("XLA_FLAGS")
     for onednn, word in ("1", "on"), ("0", "off"):
@@ -233,7 +233,7 @@ def run_in_benchmarks(code, **environment):
     return run.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 @pytest.mark.parametrize("training", [(), ("--training",)])
 def test_operations_of_an_encoder_and_of_a_step(run_benchmark, training):
     lines = run_benchmark("operations", "--size=L2-H128", "--shape=mixed", "--peers=keras_bert", *training)
@@ -242,7 +242,7 @@ def test_operations_of_an_encoder_and_of_a_step(run_benchmark, training):
     assert ("ResourceApplyAdam" in row["milliseconds"]) == bool(training)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_the_gpu_benchmark_runs_on_a_cpu():
     command = [sys.executable, BENCHMARKS / "gpu.py", "--tiny"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -259,7 +259,7 @@ def test_the_gpu_benchmark_runs_on_a_cpu():
             assert row["share"] > 0 and row["tokens_per_second"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_the_gpu_benchmark_needs_a_gpu():
     command = [sys.executable, BENCHMARKS / "gpu.py", "--sizes=L2-H128", "--lengths=16",
                "--libraries=keras_bert-tensorflow"]
@@ -268,7 +268,7 @@ def test_the_gpu_benchmark_needs_a_gpu():
     assert run.stderr.endswith("gpu.py: no library could be measured\n")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_the_mixed_texts_are_the_bundled_ones():
     """Even if there is another folder of data."""
     code = "from texts import mixed; print(len(set(mixed())))"
@@ -278,7 +278,7 @@ def test_the_mixed_texts_are_the_bundled_ones():
                      f"250 texts from {REAL}/intent/intent176/train.tsv", "340"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_a_missing_file_is_named():
     run = subprocess.run([sys.executable, BENCHMARKS / "pretraining_data.py"], capture_output=True, text=True,
                          env=os.environ | {"KERAS_BERT_DATA": "elsewhere"})
@@ -353,7 +353,7 @@ def test_tasks_have_their_files(task, examples, tmp_path):
     assert run.stdout.split() == examples.split()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_entities_inside_tokens_are_counted(run_benchmark, tmp_path):
     sentence = [("두", "B-QT"), (" ", "I-QT"), ("사", "I-QT"), ("람", "I-QT"), ("이", "O"), (" ", "O"), ("서", "B-LC"),
                 ("울", "I-LC")]

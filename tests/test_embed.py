@@ -144,7 +144,7 @@ def test_texts_of_a_label_are_found_among_the_others():
     assert scores["ndcg_at_10"] == pytest.approx(np.mean(1 / np.log2(ranks + 1)))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("wrong scores of real embeddings")
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=[] if name == "KorSTS" else needs_data) for name in RECORDED if "STS" in name.upper()
     or name.endswith(".tsv")])
@@ -273,7 +273,7 @@ def train(encoder, output, kind, **options):
     } | options)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a loss that does not train embeddings")
 @pytest.mark.parametrize("kind,epochs", (dict.fromkeys(DATA_OF, 6) | {"scored": 12}).items())
 def test_each_kind_of_data_is_learned(pretrained_once, tmp_path, eager, kind, epochs):
     rows, main = DATA_OF[kind]
@@ -285,7 +285,7 @@ def test_each_kind_of_data_is_learned(pretrained_once, tmp_path, eager, kind, ep
     assert scores == pytest.approx({name: metrics[name] for name in scores}, abs=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("an embedder that answers otherwise in its folder or export")
 @pytest.mark.usefixtures("eager")
 def test_the_folder_of_an_embedder(pretrained_once, tmp_path):
     rows, _ = DATA_OF["pairs"]
@@ -307,7 +307,7 @@ def test_the_folder_of_an_embedder(pretrained_once, tmp_path):
         ("loss", "multiple_negatives_ranking"), ("pooling", "cls"), ("normalize", "True")))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a trained embedder that is converted wrongly")
 @pytest.mark.usefixtures("eager")
 def test_a_finished_folder_becomes_one_of_sentence_transformers(pretrained_once, tmp_path):
     rows = [{"first": row["text"], "text_pair": row["text_pair"]} for row in DATA_OF["pairs"][0]]
@@ -328,7 +328,7 @@ def test_a_finished_folder_becomes_one_of_sentence_transformers(pretrained_once,
         assert (more.model.pooling, more.model.normalize, more.task.max_length) == wanted
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a resumed run that ends otherwise")
 @pytest.mark.usefixtures("eager")
 def test_an_interrupted_run_ends_as_one_that_was_not(pretrained_once, tmp_path):
     """Of labelled texts, whose pairs are drawn again in each epoch."""
@@ -339,7 +339,7 @@ def test_an_interrupted_run_ends_as_one_that_was_not(pretrained_once, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("embeddings under LoRA in bfloat16")
 @pytest.mark.usefixtures("eager")
 def test_lora_and_bfloat16(pretrained_once, tmp_path):
     tuned = train(pretrained_once, tmp_path / "lora", "pairs", lora_rank=2, epochs=4)
@@ -353,7 +353,7 @@ def test_lora_and_bfloat16(pretrained_once, tmp_path):
     assert tuned.model.bert.compute_dtype == "bfloat16" and tuned.predict(["now"]).dtype == np.float32
 
 
-@pytest.mark.slow
+@pytest.mark.slow("commands that do not fit together")
 @pytest.mark.usefixtures("eager")
 def test_commands(pretrained_once, tmp_path, run):
     rows = DATA_OF["triplets"][0]

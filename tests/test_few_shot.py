@@ -64,7 +64,7 @@ def test_bad_models(bert):
 
 # Training
 
-@pytest.mark.slow
+@pytest.mark.slow("a regression that differs from scikit-learn's")
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("classes", LABELS)
 def test_answers_are_those_of_a_regression_on_the_embeddings(pretrained_once, tmp_path, classes):
@@ -83,7 +83,7 @@ def test_answers_are_those_of_a_regression_on_the_embeddings(pretrained_once, tm
     assert changed and not any("pooler" in path for path in changed)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("scores of other weights than the saved ones")
 @pytest.mark.usefixtures("eager")
 def test_the_scores_of_each_epoch_are_those_of_the_model(pretrained_once, tmp_path):
     valid = list(zip(MORE, "abcab"))  # the labels of some are wrong
@@ -94,7 +94,7 @@ def test_the_scores_of_each_epoch_are_those_of_the_model(pretrained_once, tmp_pa
     assert metrics["loss"] == pytest.approx(metrics["history"]["val_loss"][best], abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("class weights that the regression ignores")
 @pytest.mark.usefixtures("eager")
 def test_class_weights_are_those_of_the_regression(pretrained_once, tmp_path):
     rows = [(f"play music {'now ' * number}", "a") for number in range(20)] + [("the lamp", "b"), ("the light", "b")]
@@ -118,7 +118,7 @@ def test_outputs_that_are_not_finite(pretrained_once, tmp_path):
         train(pretrained_once, tmp_path / "out", epochs=1, batch_size=8, learning_rate=1e38, warmup_ratio=0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a few-shot model that answers otherwise in its export")
 @pytest.mark.usefixtures("eager")
 def test_the_folder_and_the_export(pretrained_once, tmp_path):
     tuned = train(pretrained_once, tmp_path / "out", epochs=1, max_length=8)
@@ -143,7 +143,7 @@ def test_the_folder_and_the_export(pretrained_once, tmp_path):
     assert source.settings["max_length"] == tuned.task.max_length == 8
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a resumed run that ends otherwise")
 @pytest.mark.usefixtures("eager")
 def test_an_interrupted_run_ends_as_one_that_was_not(pretrained_once, tmp_path):
     with interrupted_after(saves=5):
@@ -153,7 +153,7 @@ def test_an_interrupted_run_ends_as_one_that_was_not(pretrained_once, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("few-shot training under LoRA in bfloat16")
 @pytest.mark.usefixtures("eager")
 def test_lora_bfloat16_and_the_pooling_of_the_model(pretrained_once, tmp_path):
     embedder = save_embedder(pretrained_once, tmp_path)
@@ -218,7 +218,7 @@ def test_what_few_shot_cannot_learn():
         "8 steps are few for the encoder: try epochs=3"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("advice for the wrong encoders")
 @pytest.mark.usefixtures("eager")
 def test_it_is_recommended_for_encoders_of_embeddings(pretrained_once, tmp_path, capsys):
     for number, (model, few_shot, advised) in enumerate([

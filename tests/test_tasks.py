@@ -116,7 +116,7 @@ def exported(model, tmp_path_factory):
     return export
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a task that does not learn")
 @pytest.mark.parametrize("task", FILES)
 def test_a_task_is_learned_and_scored(model, data, run, task):
     folder = model(task)
@@ -135,7 +135,7 @@ def test_a_task_is_learned_and_scored(model, data, run, task):
     assert status == 0 and f"{scores['loss']:.4f}" in [line.split()[-1] for line in output if line]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("answers of trained models")
 @pytest.mark.parametrize("task,line,answer", [
     ("classify", "play music\tsong", {"text": "play music", "text_pair": "song", "label": "yes"}),
     ("multilabel", "light off", {"text": "light off"}),
@@ -162,14 +162,14 @@ def test_lines_are_answered(model, data, run, tmp_path, task, line, answer):
         assert status == 1 and len(messages) == 1 and "argument 1: this model takes " in messages[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("entities of trained models")
 def test_entities_of_a_file(model):
     tagged, = FineTuned.load(model("tag")).predict(["turn the light lamp off"])
     assert [(entity.label, entity.text, entity.start, entity.end) for entity in tagged] == [
         ("what", "light lamp", 9, 19), ("how", "off", 20, 23)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("spans of trained models")
 def test_answers_of_a_file(model, data):
     labeler = FineTuned.load(model("span"))
     examples = labeler.task.read(data["span"])
@@ -179,7 +179,7 @@ def test_answers_of_a_file(model, data):
     assert sum(answer.score + sum(other.score for other in answer.others) for answer in answers) < 4
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a task whose export answers otherwise")
 def test_exported_models_answer_as_predict_does(model, exported):
     asked = {str(exported(task)): QUESTIONS[task] for task in FILES}
     process = subprocess.run([sys.executable, "-c", ASK], input=json.dumps(asked), capture_output=True, text=True)
@@ -212,7 +212,7 @@ def test_exported_models_answer_as_predict_does(model, exported):
         assert all(text[entity.start:entity.end] == entity.text for entity in entities)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("LSTMs in a SavedModel")
 @pytest.mark.usefixtures("eager")
 def test_a_tagger_on_features_is_exported_too(data, pretrained_once, run, tmp_path):
     assert run("finetune", "--task=tag", "--features=sum-all", f"--train={data['tag']}", f"--valid={data['tag']}",
@@ -252,13 +252,13 @@ def test_bad_usage_is_one_line(data, pretrained_once, run, tmp_path, task, flags
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow("answers of trained models")
 def test_several_answers_where_there_are_several(model, run):
     status, _, messages = run("predict", f"--model={model('regress')}", "--top_k=2", "a\tb")
     assert status == 1 and "--top_k must be 1 for the task regress" in messages[-1]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a SavedModel behind predict")
 @pytest.mark.parametrize("task", [
     pytest.param(task, marks=[pytest.mark.long] * (task not in ("tag", "span"))) for task in FILES])
 def test_a_saved_model_is_asked_as_its_folder_is(model, exported, data, run, task):
@@ -288,7 +288,7 @@ def _rounded(value):
     return pytest.approx(value, abs=1e-5) if isinstance(value, float) else value
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a SavedModel behind predict")
 def test_saved_models_that_predict_refuses(exported, pretrained_once, run, tmp_path):
     assert run("export", "text-model", f"--model={pretrained_once}", f"--output={tmp_path / 'embed'}")[0] == 0
     status, _, messages = run("predict", f"--model={tmp_path / 'embed'}", "a")
