@@ -1,9 +1,11 @@
 """Benchmarks run to their line of JSON, on texts that every clone has or can download."""
 
+import contextlib
 import functools
 import hashlib
 import http.server
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -18,6 +20,7 @@ from keras_bert.models import BertEmbedder
 from keras_bert.weights import sentence_transformers
 from keras_bert.weights.source import Weights
 
+import zoo
 from conftest import REAL, TINY
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
@@ -38,11 +41,26 @@ def run_benchmark(benchmark_module, monkeypatch, capsys):
     output."""
     def run(name, *flags):
         monkeypatch.setattr(benchmark_module("ruler"), "_PRODUCT", 64)
+        monkeypatch.setattr(benchmark_module("ruler"), "SETTLING", 0)
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, flags)])
         benchmark_module(name).main()
         return capsys.readouterr().out.splitlines()
 
     return run
+
+
+@pytest.fixture
+def in_this_process(benchmark_module, monkeypatch):
+    """The programs that benchmarks start run in this process, where TensorFlow is imported already."""
+    def run_alone(path, *flags, input=""):
+        output = io.StringIO()
+        with monkeypatch.context() as patch, contextlib.redirect_stdout(output):
+            patch.setattr(sys, "argv", [path, *flags])
+            patch.setattr(sys, "stdin", io.StringIO(input))
+            benchmark_module(pathlib.Path(path).stem).main()
+        return json.loads(output.getvalue().splitlines()[-1])
+
+    monkeypatch.setattr(benchmark_module("ruler"), "run_alone", run_alone)
 
 
 @pytest.fixture
@@ -54,10 +72,9 @@ def few_intents(benchmark_module, monkeypatch):
 
 
 @pytest.mark.slow("a benchmark that fails")
-def test_forward_ends_in_a_line_of_json():
-    command = [sys.executable, BENCHMARKS / "forward.py", "--size=L2-H128", "--dtypes=float32", "--shapes=2x8,1x4",
-               f"--peers={','.join(LITE)}", "--turns=1"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+def test_forward_ends_in_a_line_of_json(run_benchmark):
+    lines = run_benchmark("forward", "--size=L2-H128", "--dtypes=float32", "--shapes=2x8,1x4",
+                          f"--peers={','.join(LITE)}", "--turns=1")
     result = json.loads(lines[-1])
     assert result["benchmark"] == "forward" and result["config"]["size"] == "L2-H128"
     assert [(row["library"], row["dtype"], row["shape"]) for row in result["rows"]] == [
@@ -119,7 +136,10 @@ def test_scores_on_litert_end_in_a_line_of_json(run_benchmark, pretrained_once):
 
 
 @pytest.mark.slow("a benchmark that fails")
-def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
+@pytest.mark.usefixtures("in_this_process", "without_pictures")
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of texts that are cut
+def test_ways_to_read_long_texts_end_in_a_line_of_json(run_benchmark, real_texts, pretrained_once, tmp_path,
+                                                       monkeypatch):
     rows = [f"{' '.join([word] * 200)}\t{label}" for word, label in (("play", "a"), ("light", "b"))] * 8
     (tmp_path / "long").mkdir()
     for name in ("train", "test"):
@@ -131,12 +151,11 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
             f"play\tO\nthe\tB-song\nlight\tI-song\nmusic\tI-song\nnow\tO\nplease\tO\nnumber\tO\n{number}\tO\n\n"
             for number in range(count)))
     with_peers = bool(importlib.util.find_spec("transformers"))
-    command = [sys.executable, BENCHMARKS / "long_texts.py", f"--results={tmp_path}/results.jsonl", "--seeds=0",
-               f"--model={pretrained}", f"--methods=cut-128,windows,{'transformers,' * with_peers}entities"]
+    monkeypatch.setattr(real_texts, "find", tmp_path.joinpath)
     for _ in range(2):  # the second reads the results
-        run = subprocess.run(command, env=os.environ | {"KERAS_BERT_DATA": str(tmp_path)}, capture_output=True,
-                             text=True, check=True)
-        rows = json.loads(run.stdout.splitlines()[-1])["rows"]
+        rows = json.loads(run_benchmark(
+            "long_texts", f"--results={tmp_path}/results.jsonl", "--seeds=0", f"--model={pretrained_once}",
+            f"--methods=cut-128,windows,{'transformers,' * with_peers}entities")[-1])["rows"]
         assert [(row["method"], row["read"]) for row in rows] == [
             ("cut-128", "cut at 128"), ("cut-128", "windows of 128, mean"), ("cut-128", "windows of 128, max"),
             ("windows", "windows of 128, mean"), ("windows", "windows of 128, max"),
@@ -150,13 +169,13 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
 
 
 @pytest.mark.slow("a benchmark that fails")
-def test_re_ranking_ends_in_a_line_of_json(pretrained, tmp_path):
-    command = [sys.executable, BENCHMARKS / "reranking.py", f"--results={tmp_path}/results.jsonl", "--seeds=0",
-               f"--model={pretrained}", "--epochs=1", "--negatives=1", "--found=5", "--max_length=16", "--turns=1",
-               "--libraries=keras_bert"]
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    embedder, trained, *requests = json.loads(run.stdout.splitlines()[-1])["rows"]
+@pytest.mark.usefixtures("in_this_process", "without_pictures")
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of texts that are cut
+def test_re_ranking_ends_in_a_line_of_json(run_benchmark, pretrained_once, tmp_path):
+    embedder, trained, *requests = json.loads(run_benchmark(
+        "reranking", f"--results={tmp_path}/results.jsonl", "--seeds=0", f"--model={pretrained_once}",
+        f"--embedder={zoo.model('mean')}", "--epochs=1", "--negatives=1", "--found=5", "--max_length=16", "--turns=1",
+        "--libraries=keras_bert")[-1])["rows"]
     assert (embedder["library"], trained["library"], trained["texts"]) == ("embedder", "keras_bert", 40)
     assert trained["pairs"] == 412 and 0 < trained["mrr_score"] <= trained["ndcg_score"] < embedder["ndcg_score"] < 1
     assert [(row["documents"], row["library"]) for row in requests] == [
