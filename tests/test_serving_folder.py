@@ -233,12 +233,12 @@ def test_exports_at_once_take_different_numbers(tmp_path):
     assert sorted((tmp_path / path / "name").read_text() for path in taken) == sorted(path.name for path in made)
 
 
-def test_what_it_refuses(run, tmp_path, trained_once):
+def test_what_it_refuses(run, tmp_path):
     classifier = BertClassifier(BertLayer(TINY), 2)
     with pytest.raises(InputError, match="name must consist of letters, digits and . _ -; got 'a b'"):
         export_version(classifier, TOKENIZER, tmp_path / "a b", labels=["a", "b"])
     with pytest.raises(InputError, match="max_length must be"):
         export_version(classifier, TOKENIZER, tmp_path / "x", labels=["a", "b"], max_length=999)
     assert not (tmp_path / "x").exists()
-    status, _, messages = run("export", "text-model", f"--model={trained_once}", f"--output={tmp_path}/o", "--name=a")
+    status, _, messages = run("export", "text-model", f"--model={tmp_path}", f"--output={tmp_path}/o", "--name=a")
     assert (status, messages) == (1, ["keras-bert: --name needs --versioned; got --name=a without it"])
