@@ -218,7 +218,7 @@ def test_line_14_never_overwrites_and_leaves_nothing_half_written(source, tmp_pa
     with pytest.raises(InputError, match="exists already"):
         export_encoder(source, path, tokenizer)
 
-    def save(_, folder, full, **__):
+    def save(_, folder, *signatures, full, **options):
         pathlib.Path(folder, "saved_model.pb").touch()
         if full:  # made up: a real full disk needs root to mount
             raise tf.errors.ResourceExhaustedError(None, None, "variables.data: No space left on device")
