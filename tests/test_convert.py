@@ -6,17 +6,18 @@ from safetensors.numpy import load_file, save_file
 from keras_bert.convert import load_pretrained
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier
+from keras_bert.models import BertClassifier, BertTokenClassifier
 from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 from keras_bert.weights.huggingface_models import TYPES
-from keras_bert.weights.kinds import shapes, variable
+from keras_bert.weights.kinds import initial, shapes, variable
 from keras_bert.weights.source import Weights
 
 from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs, write_huggingface
 
 TABLE = TYPES["bert"].table("encoder")
+QUERY, VALUE = "bert.blocks.0.attention.query.kernel", "bert.blocks.1.attention.value.kernel"
 
 
 def change(folder, edit):
@@ -111,3 +112,22 @@ def test_a_model_of_another_kind_is_refused(run, tmp_path):
         BertLayer.from_pretrained(tmp_path)
     _, _, messages = run("convert", f"--model={tmp_path}", f"--output={tmp_path / 'out'}", "--format=huggingface")
     assert messages == ["keras-bert: --model must be a BertLayer or have one of this package's heads; got Sequential"]
+
+
+def test_weights_differ_although_their_names_are_equally_long():
+    first, second = (initial(name, (64, 64), TINY) for name in (QUERY, VALUE))
+    assert len(QUERY) == len(VALUE) and abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.1
+    np.testing.assert_array_equal(first, initial(QUERY, (64, 64), TINY))
+
+
+def test_kernels_are_drawn_from_a_truncated_normal_distribution():
+    values = initial(QUERY, (200, 200), TINY) / TINY.initializer_range
+    assert abs(values.mean()) < 0.02 and abs(values.std() - 0.88) < 0.02 and np.abs(values).max() <= 2
+
+
+@pytest.mark.parametrize("head", [BertClassifier, BertTokenClassifier])
+def test_a_head_of_unknown_width_is_asked_for(pretrained, head):
+    with pytest.raises(InputError) as error:
+        head.from_pretrained(pretrained)
+    assert str(error.value) == (f"{pretrained}: these weights have no classification head; pass num_classes=…, the "
+                                f"number of classes, for {head.__name__} to add one")

@@ -107,17 +107,6 @@ def presets(tmp_path_factory):
     return made
 
 
-@pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """Kind to (our model, the preset that `convert` wrote of it)."""
-    parent, made = tmp_path_factory.mktemp("written"), {}
-    for kind in KINDS:
-        made[kind] = build_ours(kind), parent / kind
-        made[kind][1].mkdir()
-        kerashub.write(Weights.of(made[kind][0], TOKENIZER), made[kind][1])
-    return made
-
-
 @pytest.fixture
 def preset(presets, tmp_path):
     """A copy of the classifier's preset, to change."""
@@ -152,27 +141,6 @@ def test_reads_half_precision(tmp_path, dtype):
     half.save_to_preset(str(tmp_path))
     whole.set_weights([ops.convert_to_numpy(ops.cast(weight, "float32")) for weight in half.weights])
     assert_same_outputs(load_pretrained(tmp_path), whole)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_kerashub_reads_what_we_write(presets, written, kind):
-    model, path = written[kind]
-    assert_same_outputs(model, getattr(models, KINDS[kind]).from_preset(str(path)))
-    assert_same_outputs(model if kind == "encoder" else model.bert, models.BertBackbone.from_preset(str(path)))
-    for file in presets[kind][1].glob("*.json"):
-        ours, peer = (json.loads((parent / file.name).read_text()) for parent in (path, file.parent))
-        assert all(ours.get(name) == peer.get(name) for name in ("module", "class_name", "registered_name"))
-
-
-def test_kerashub_classifies_texts_as_we_do(written):
-    model, path = written["classification"]
-    peer = models.BertTextClassifier.from_preset(str(path))
-    np.testing.assert_allclose(peer.predict(TEXTS, verbose=0), model(TOKENIZER(TEXTS)), rtol=0, atol=2e-6)
-    assert peer.dropout == 0.4
-    pairs = [peer.preprocessor(x=(np.array(TEXTS), np.array(TEXTS[::-1])))[name]
-             for name in ("token_ids", "padding_mask", "segment_ids")]
-    for got, wanted in zip(pairs, TOKENIZER(TEXTS, TEXTS[::-1]).values(), strict=True):
-        np.testing.assert_array_equal(got, np.pad(wanted, ((0, 0), (0, 128 - wanted.shape[1]))))
 
 
 # Of capitals, accents, ideographs; and of Hangul syllables, which must not stay apart.
@@ -216,15 +184,9 @@ def test_full_circle_bit_for_bit(presets, tmp_path, kind, form):
         assert json.loads((tmp_path / "preset" / "labels.json").read_text()) == ["music", "light", "weather"]
 
 
-@pytest.mark.parametrize(("changes", "reason"), [
-    ({"hidden_act": "gelu"}, "hidden_act must be gelu_tanh or gelu_new, not gelu"),
-    ({"layer_norm_eps": 1e-5}, "layer_norm_eps must be 1e-12, not 1e-05"),
-    # One `dropout` is both there.
-    ({"attention_probs_dropout_prob": 0.3}, "attention_probs_dropout_prob must be 0.1, not 0.3"),
-])
-def test_refuses_what_kerashub_fixes(tmp_path, changes, reason):
-    source = write_huggingface(tmp_path / "source", randomize(BertLayer(dataclasses.replace(TANH, **changes))))
-    path = convert_inexactly(reason, source, tmp_path / "preset")
+def test_what_kerashub_fixes_is_changed(tmp_path):
+    source = write_huggingface(tmp_path / "source", randomize(BertLayer(dataclasses.replace(TANH, hidden_act="gelu"))))
+    path = convert_inexactly("hidden_act must be gelu_tanh or gelu_new, not gelu", source, tmp_path / "preset")
     assert_same_outputs(randomize(BertLayer(TANH)), models.BertBackbone.from_preset(path))
 
 
