@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from keras_bert import (
-    BertClassifier,
     BertLayer,
     BertPretrainer,
     BertTokenizer,
@@ -23,9 +22,10 @@ from keras_bert import (
     LiteModel,
     fill_mask,
     finetune,
+    models,
     pretrain,
 )
-from keras_bert.convert import open_source
+from keras_bert.convert import load_pretrained, open_source
 
 from conftest import GOLDEN, unpack_golden
 
@@ -162,12 +162,12 @@ def test_litert_folders_answer(unpacked, artifact):
 @pytest.mark.parametrize("artifact", of("converted"))
 def test_converted_folders_are_read(unpacked, artifact):
     inputs, answers = record(artifact)
-    folder, ids = unpacked(artifact) / inputs["path"], arrays(inputs["ids"])
-    source = open_source(folder)
+    source = open_source(unpacked(artifact) / inputs["path"])
+    model = load_pretrained(source, getattr(models, inputs["model"], BertLayer))
     found = {"tokens": source.tokenizer(inputs["texts"], max_length=16)["input_word_ids"], "labels": source.labels,
-             "pooled_output": BertLayer.from_pretrained(folder)(ids)[0]}
-    if "logits" in answers:
-        found["logits"] = BertClassifier.from_pretrained(folder)(ids)
+             "outputs": model(arrays(inputs["ids"]))}
+    if "columns" in inputs:
+        found["predictions"] = FineTuned.load(source.path).predict(*inputs["columns"])
     assert_answers(artifact, found, answers)
 
 
