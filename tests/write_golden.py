@@ -136,7 +136,7 @@ class Writer:
 
     def add_saved_model(self, name, path, inputs, extra=()):
         """Writes a SavedModel and what it answers in a process with TensorFlow alone; `extra` as `paths` of `add`."""
-        request = json.dumps({str(path): [name.split("/")[0], inputs]})
+        request = json.dumps({str(path): [name.split("/")[0], inputs, ()]})
         answers = subprocess.run([sys.executable, golden_calls.__file__], input=request, capture_output=True, text=True,
                                  check=True).stdout
         self.add(name, [path, *extra], {"path": str(path), **inputs}, json.loads(answers)[str(path)])
@@ -365,8 +365,9 @@ def write_converted(writer):
             answers = {"tokens": read.tokenizer(TEXTS, max_length=16)["input_word_ids"], "labels": read.labels,
                        "outputs": load_pretrained(read, model)(_arrays(inputs))}
             if os.path.exists(f"{path}/settings.json"):  # `predict` reads it too
-                asked["columns"] = [TEXTS]
-                answers["predictions"] = keras_bert.FineTuned.load(path).predict(TEXTS)
+                tuned = keras_bert.FineTuned.load(path)
+                asked["columns"] = [TEXTS, SECOND_TEXTS][:len(tuned.task.columns)]
+                answers["predictions"] = tuned.predict(*asked["columns"])
             writer.add(f"converted/{path}", [path], asked, answers)
 
 
