@@ -4,9 +4,9 @@
 
 The files of version 0.1 are from a checkout of commit 1117940 on PYTHONPATH, with keras_bert/export linked to export,
 and TensorFlow 2.20. Those of version 0.2 are from commit db2150b and TensorFlow 2.21, with this file as it was there,
-and with `write_converted`. Their threshold of spans is not the fitted one, which is the score of a question that is
-asked. For a later version, adapt the calls below to its API, write a new folder, and leave those of the earlier
-versions as they are.
+and with `intent_rules` and `write_converted`. Their threshold of spans is not the fitted one, which is the score of a
+question that is asked. For a later version, adapt the calls below to its API, write a new folder, and leave those of
+the earlier versions as they are.
 
     VERSION/versions.json          what wrote the folder
     VERSION/KIND/NAME.tar.xz       an artifact
@@ -38,13 +38,14 @@ import keras
 import numpy as np
 
 import keras_bert
-from keras_bert.convert import convert, open_source
+from keras_bert.convert import convert, load_pretrained, open_source
 from keras_bert.export import export_encoder, export_preprocessor, export_text_model, export_version
 from keras_bert.files.json_files import write_json
 from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
 from keras_bert.tasks import TASKS
 from keras_bert.training import make_optimizer
 from keras_bert.training.checkpoints import Checkpoints
+from keras_bert.weights.kinds import KINDS
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(
     "the a i to my is it play some music song stop turn on off light lamp book flight table for two please now what "
@@ -99,6 +100,11 @@ IDS = {
 SEGMENTS = dict(zip(("input_word_ids", "input_mask", "segment_ids"), IDS.values()))
 FINETUNE = {"train": "train.tsv", "valid": "valid.tsv", "model": "pretrained", "batch_size": 4, "epochs": 6,
             "learning_rate": 0.02, "dropout": 0.0, "save_steps": 2, "seed": 1}
+# The rules of another tokenizer, and the formats that a model is converted to. Some store only the encoder.
+RULES = {"strip_accents": False, "tokenize_chinese_chars": False, "normalization": "none"}
+FORMATS = "garden", "huggingface", "hub", "keras_bert", "kerashub", "tf1"
+CONVERTED = {"cased": FORMATS, "intent_rules": FORMATS, "intent": ("huggingface", "keras_bert", "kerashub", "tf1"),
+             "span": ("huggingface", "tf1"), **dict.fromkeys(("regress", "tag", "choice"), ("huggingface",))}
 PRETRAIN = {"train": "examples", "valid": "examples", "config": "config.json", "batch_size": 4, "steps": 12,
             "learning_rate": 0.01, "eval_steps": 6, "save_steps": 4, "seed": 1}
 
@@ -130,7 +136,7 @@ class Writer:
 
     def add_saved_model(self, name, path, inputs, extra=()):
         """Writes a SavedModel and what it answers in a process with TensorFlow alone; `extra` as `paths` of `add`."""
-        request = json.dumps({str(path): [name.split("/")[0], inputs]})
+        request = json.dumps({str(path): [name.split("/")[0], inputs, ()]})
         answers = subprocess.run([sys.executable, golden_calls.__file__], input=request, capture_output=True, text=True,
                                  check=True).stdout
         self.add(name, [path, *extra], {"path": str(path), **inputs}, json.loads(answers)[str(path)])
@@ -168,6 +174,10 @@ def write_data():
     _write_rows("train.tsv", ["text", "label"], INTENTS)
     _write_rows("valid.tsv", ["text", "label"], INTENTS[::2] + OUT_OF_SCOPE)
     _write_rows("pairs.tsv", ["text", "text_pair", "label"], [row[:3] for row in PAIRS])
+    sides = [(*row[:2], {"same": '같음, "same"'}.get(row[2], row[2])) for row in PAIRS]
+    _write_rows("sides.tsv", ["text", "text_pair", "label"], sides)
+    _write_rows("scope.tsv", ["text", "text_pair", "label"], sides + [
+        ("where is paris ?", "오늘 날씨", "neither"), ("what time is it now ?", "i went to paris", "neither")])
     _write_rows("labels.tsv", ["text", "labels"], [
         *INTENTS, *((text, "") for text, _ in OUT_OF_SCOPE),
         *((f"{text} . {other}", f"{label},{second}") for (text, label), (other, second) in zip(INTENTS, INTENTS[4:]))])
@@ -185,6 +195,13 @@ def write_data():
         for prompt, choices, label in CHOICES), encoding="utf-8")
     pathlib.Path("documents.txt").write_text(DOCUMENTS, encoding="utf-8")
     write_json("config.json", CONFIG)
+
+
+def write_with_rules(folder, rules):
+    """Copies the pretrained folder and changes rules of its tokenizer."""
+    shutil.copytree("pretrained", folder)
+    settings = json.loads(pathlib.Path(folder, "tokenizer_config.json").read_text())
+    write_json(f"{folder}/tokenizer_config.json", settings | rules)
 
 
 def _write_rows(path, header, rows):
@@ -219,7 +236,7 @@ def write_finetuned(writer):
     """An unfinished run of `finetune`, and a folder of each task.
 
     Returns:
-        the `FineTuned` models, a dict by task; and what they were asked, the columns of texts, a dict by task.
+        the `FineTuned` models, a dict by name; and what they were asked, the columns of texts, a dict by name.
     """
     def run(name, **arguments):
         return keras_bert.finetune(output=name, **FINETUNE | {"epochs": 20} | arguments)
@@ -239,7 +256,8 @@ def write_finetuned(writer):
     pairs = [TEXTS, SECOND_TEXTS]
     asked = {"intent": [TEXTS], "classify": pairs, "multilabel": [TEXTS], "regress": pairs, "rerank": pairs,
              "embed": [TEXTS], "tag": [TAGGED_TEXTS], "span": list(map(list, zip(*ASKED_QUESTIONS))),
-             "choice": list(map(list, zip(*ASKED_CHOICES)))}
+             "choice": list(map(list, zip(*ASKED_CHOICES))), "intent_windows": [TEXTS], "intent_rules": pairs,
+             "tag_features": [TAGGED_TEXTS]}
     models = {
         "intent": run("intent", **intent),
         "classify": run("classify", task="classify", train="pairs.tsv", valid="pairs.tsv", max_length=24),
@@ -254,6 +272,12 @@ def write_finetuned(writer):
         "choice": run("choice", task="choice", train="choices.jsonl", valid="choices.jsonl", max_length=16),
     }
     assert set(models) == set(TASKS)
+    write_with_rules("ruled", RULES)
+    model = run("intent_rules", train="sides.tsv", valid="scope.tsv", model="ruled", max_length=20, dropout=0.3,
+                text_pair_column="text_pair", out_of_scope_label="neither")
+    # The fitted threshold is too near to a score.
+    models["intent_rules"] = dataclasses.replace(model, task=dataclasses.replace(model.task, threshold=0.85))
+    models["intent_rules"].save_settings("intent_rules")
     models["intent_windows"] = run("intent_windows", **intent | {"max_length": 12, "doc_stride": 4})
     # `finetune` takes no `units`: its tagger on features has 4.8 million weights.
     tagger = models["tag"]
@@ -264,7 +288,7 @@ def write_finetuned(writer):
     os.mkdir("tag_features")
     features.save("tag_features")
     for name, model in {**models, "tag_features": features}.items():
-        columns = asked[model.task.name]
+        columns = asked[name]
         options = {"top_k": 3} if model.task.supports_top_k else {}
         writer.add(f"finetuned/{name}", [name], {"path": name, "columns": columns, "options": options},
                    model.predict(*columns, **options))
@@ -294,7 +318,7 @@ def write_text_models(writer, bert, models, asked):
     """Raw-text SavedModels of each task and of the encoder; that of intents as a serving folder."""
     names = {"tag": ["text"], "span": ["question", "context"], "choice": ["prompt", "choices"]}
     for name, model in models.items():
-        columns = asked[model.task.name]
+        columns = asked[name]
         texts = dict(zip(names.get(model.task.name, ["text", "text_pair"]), columns))
         ids = {key: [rows] for key, rows in IDS.items()} if name == "choice" else IDS
         if name == "intent":
@@ -317,29 +341,34 @@ def write_litert(writer, models, asked):
     for name, model in models.items():
         path = f"litert_{name}"
         model.export_litert(path)
-        columns = asked[model.task.name]
+        columns = asked[name]
         options = {"top_k": 3} if model.task.supports_top_k else {}
         writer.add(f"litert/{name}", [path], {"path": path, "columns": columns, "options": options},
                    keras_bert.LiteModel.load(path).predict(*columns, **options))
 
 
 def write_converted(writer):
-    """The model of intents and a cased encoder, converted to each format that can store them."""
-    shutil.copytree("pretrained", "cased")
-    settings = json.loads(pathlib.Path("cased/tokenizer_config.json").read_text())
-    write_json("cased/tokenizer_config.json", settings | {"do_lower_case": False})
-    for source, forms in {"intent": ("huggingface", "keras_bert", "kerashub", "tf1"),
-                          "cased": ("garden", "huggingface", "hub", "keras_bert", "kerashub", "tf1")}.items():
+    """Folders that `convert` wrote: of models with most heads, of a cased one, and of one with other rules."""
+    write_with_rules("cased", {"do_lower_case": False})
+    for source, forms in CONVERTED.items():
         for form in forms:
             path = f"{source}_{form}"
             convert(source, path, form, allow_inexact=True)
             read = open_source(path)
-            encoder = keras_bert.BertLayer.from_pretrained(path)
+            model = KINDS[read.kind].model
+            inputs = SEGMENTS
+            if model is keras_bert.BertPretrainer:
+                inputs = inputs | {"masked_lm_positions": [[1, 3], [2, 0]]}
+            elif model is keras_bert.BertMultipleChoice:
+                inputs = {name: [rows] for name, rows in inputs.items()}
+            asked = {"path": path, "texts": TEXTS, "model": model.__name__, "ids": inputs}
             answers = {"tokens": read.tokenizer(TEXTS, max_length=16)["input_word_ids"], "labels": read.labels,
-                       "pooled_output": encoder(_arrays(SEGMENTS))[0]}
-            if source == "intent":
-                answers["logits"] = keras_bert.BertClassifier.from_pretrained(path)(_arrays(SEGMENTS))
-            writer.add(f"converted/{path}", [path], {"path": path, "texts": TEXTS, "ids": SEGMENTS}, answers)
+                       "outputs": load_pretrained(read, model)(_arrays(inputs))}
+            if os.path.exists(f"{path}/settings.json"):  # `predict` reads it too
+                tuned = keras_bert.FineTuned.load(path)
+                asked["columns"] = [TEXTS, SECOND_TEXTS][:len(tuned.task.columns)]
+                answers["predictions"] = tuned.predict(*asked["columns"])
+            writer.add(f"converted/{path}", [path], asked, answers)
 
 
 def write_keras_files(writer, bert):
