@@ -4,7 +4,7 @@
 # make test-slow    the tests that take several seconds each
 # make test-all     all of these, and the tests that take minutes
 # make test-newest  `make test` with the newest release of every dependency
-# make lint         ruff and mypy
+# make lint         ruff, mypy, and the budgets of lines and words
 # make docs         the documentation as a site, in build/docs
 # make constraints  the versions that all of these install, resolved again
 #
@@ -59,6 +59,7 @@ test: $(VENV)/installed
 lint: $(VENV)/installed
 	$(VENV)/bin/ruff check --quiet .
 	$(VENV)/bin/mypy --no-error-summary
+	$(VENV)/bin/python .ci/budgets.py
 
 test-peers: peers
 	$(PEERS)/bin/python -m pytest -m peers $(WORKERS)

@@ -5,17 +5,13 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from keras_bert.export import export_text_model
 from keras_bert.layers import BertLayer
-from keras_bert.models import (
-    BertClassifier,
-    BertMultipleChoice,
-    BertRegressor,
-    BertSpanLabeler,
-    BertTokenClassifier,
-)
+from keras_bert.models import BertClassifier, BertSpanLabeler, BertTokenClassifier
+from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
+from keras_bert.training import FineTuned
 
+import zoo
 from conftest import TINY, TINY_VOCABULARY, randomize
 
 INTENTS = [f"의도 {i}" for i in range(11)]
@@ -47,20 +43,19 @@ class Characters(tf.Module):
 
 
 def write_models(folder):
-    """Returns a dict of names to paths."""
-    config = dataclasses.replace(TINY, num_hidden_layers=1)
-    tokenizer, bert = BertTokenizer(TINY_VOCABULARY), randomize(BertLayer(config))
-    for name, model, options in (
-            ("intents", BertClassifier(bert, len(INTENTS)), {"labels": INTENTS, "threshold": 0.99}),
-            ("topics", BertClassifier(bert, len(TOPICS)), {"labels": TOPICS, "thresholds": [0.5] * len(TOPICS)}),
-            ("likeness", BertRegressor(bert), {"pairs": True}),
-            ("names", BertTokenClassifier(bert, 5), {"labels": ["O", "B-place", "I-place", "B-person", "I-person"]}),
-            ("reader", BertSpanLabeler(bert), {"max_query_length": 6, "max_answer_length": 5}),
-            ("choice", BertMultipleChoice(bert), {})):
+    """Returns a dict of names to paths: LiteRT folders, which are made and loaded fast, and one SavedModel."""
+    bert = randomize(BertLayer(dataclasses.replace(TINY, num_hidden_layers=1)))
+    for name, model, task in (
+            ("intents", BertClassifier(bert, len(INTENTS)), TASKS["intent"](64, labels=INTENTS, threshold=0.99)),
+            ("topics", BertClassifier(bert, len(TOPICS)), TASKS["multilabel"](64, labels=TOPICS)),
+            ("names", BertTokenClassifier(bert, 5),
+             TASKS["tag"](64, labels=["O", "B-place", "I-place", "B-person", "I-person"])),
+            ("reader", BertSpanLabeler(bert), TASKS["span"](80))):
         kernel = randomize(model).layers[-1].kernel
         kernel.assign(np.random.default_rng(3).normal(0, 2, kernel.shape))
-        export_text_model(model, tokenizer, folder / name, max_length=64, **options)
+        FineTuned(model, BertTokenizer(TINY_VOCABULARY), task).export_litert(folder / name)
     module = Characters()
     tf.saved_model.save(module, str(folder / "characters"), {
         "serving_default": module.answer.get_concrete_function(), "explain": module.explain.get_concrete_function()})
-    return {path.name: path for path in sorted(folder.iterdir())}
+    return {path.name: path for path in sorted(folder.iterdir())} | {
+        "likeness": zoo.litert("regress"), "choice": zoo.litert("choice")}

@@ -1,5 +1,6 @@
 """What the tests share: a tiny encoder, MiniLM, and the folder of real data."""
 
+import collections
 import contextlib
 import gc
 import importlib
@@ -75,6 +76,9 @@ def pytest_collection_modifyitems(config, items):
     """Deselects tests marked for another Keras backend, and has the longest start first."""
     config.hook.pytest_deselected(items=[item for item in items if not is_for_backend(item)])
     items[:] = sorted(filter(is_for_backend, items), key=lambda item: item.path.name != "test_notebook.py")
+    for item in items:
+        if (mark := item.get_closest_marker("slow")) and not mark.args:
+            raise pytest.UsageError(f'{item.nodeid}: pytest.mark.slow("what it alone finds")')
 
 
 def is_for_backend(item):
@@ -107,6 +111,10 @@ def pytest_testnodedown(node):
 def pytest_terminal_summary(terminalreporter, config):
     if count := config.stash.get(PEERS_LEFT_OUT, 0):
         terminalreporter.write_line(f"{count} tests compare with other libraries and were left out: make test-peers")
+    if config.option.collectonly:  # -m slow -qq --collect-only: what each slow test finds
+        marks = [(item.path.name, item.get_closest_marker("slow")) for item in terminalreporter._session.items]
+        found = collections.Counter((name, mark.args[0]) for name, mark in marks if mark)
+        terminalreporter.write("".join(f"{name}, {count}: {fault}\n" for (name, fault), count in found.items()))
 
 
 @pytest.fixture

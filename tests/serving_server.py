@@ -1,20 +1,26 @@
 """What the tests of the server share: a model, and `keras-bert serve` as a process on loopback."""
 
+import atexit
 import concurrent.futures
 import contextlib
+import functools
 import http.client
 import json
 import os
+import pathlib
 import random
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
+import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from zoo import exported_row, numbers, random_row
 
@@ -22,8 +28,18 @@ if sys.platform != "linux":
     pytest.skip("`keras-bert serve` needs Linux", allow_module_level=True)
 
 
+def sleep(seconds):
+    """Waits without computing; returns 0 afterwards. This is the only way that TensorFlow has."""
+    kind = {"output_types": [tf.int64], "output_shapes": [()]}
+    dataset = tf.raw_ops.SleepDataset(input_dataset=tf.data.experimental.to_variant(tf.data.Dataset.range(1)),
+                                      sleep_microseconds=tf.cast(1e6 * seconds, tf.int64), **kind)
+    once = tf.raw_ops.TakeDataset(input_dataset=dataset, count=1, **kind)  # without it, it sleeps again at its end
+    return tf.raw_ops.DatasetToSingleElement(dataset=once, **kind)[0]
+
+
 class Echo(tf.Module):
-    """Gives each text back; "sleep 0.5" takes half a second, "fail" is refused, with all that is in its batch."""
+    """Gives each text back. "sleep 0.5" takes half a second; "until PATH" creates PATH.begun, and ends once there is a
+    file at PATH; "fail" is refused, with all that is in its batch."""
 
     def __init__(self, version):
         super().__init__()
@@ -33,12 +49,14 @@ class Echo(tf.Module):
     def __call__(self, text):
         tf.debugging.assert_equal(tf.reduce_any(tf.equal(text, "fail")), False, "a text says fail")
         seconds = tf.strings.to_number(tf.strings.regex_replace(text, r"(?s)^(?:sleep ([0-9.]+))?.*$", r"0\1"))
-        kind = {"output_types": [tf.int64], "output_shapes": [()]}
-        sleep = tf.raw_ops.SleepDataset(  # TensorFlow's only way to wait without computing
-            input_dataset=tf.data.experimental.to_variant(tf.data.Dataset.range(1)),
-            sleep_microseconds=tf.cast(1e6 * tf.reduce_max(tf.concat([seconds, [0.0]], 0)), tf.int64), **kind)
-        once = tf.raw_ops.TakeDataset(input_dataset=sleep, count=1, **kind)  # without it, it sleeps again at its end
-        with tf.control_dependencies(tf.raw_ops.DatasetToSingleElement(dataset=once, **kind)):
+        slept = sleep(tf.reduce_max(tf.concat([seconds, [0.0]], 0)))
+        path = tf.strings.reduce_join(tf.strings.regex_replace(text, r"(?s)^(?:until (.*))?.*$", r"\1"))
+        if tf.strings.length(path) > 0:
+            tf.io.write_file(path + ".begun", "")
+            # The pattern has the turn in it, so that TensorFlow looks in each.
+            while tf.size(tf.io.matching_files(path + tf.strings.substr(tf.strings.as_string(slept), 0, 0))) == 0:
+                slept += 1 + sleep(0.005)
+        with tf.control_dependencies([slept]):
             rows = tf.ones_like(text, tf.int32)
             return {"echo": tf.identity(text), "version": rows * self.version, "batch": rows * tf.size(text)}
 
@@ -49,17 +67,81 @@ def write_echo(path, version=1):
     return path
 
 
+def write_function(path, function=None, columns=("text",), **more):
+    """Writes a SavedModel with functions of strings as its signatures; returns its path."""
+    module, functions = tf.Module(), ({"serving_default": function} if function else {}) | more
+    module.functions = {name: tf.function(function, input_signature=[
+        tf.TensorSpec([None], tf.string, column) for column in columns]) for name, function in functions.items()}
+    tf.saved_model.save(module, str(path), dict(module.functions))
+    return path
+
+
+class Lengths(tf.Module):
+    """Returns the number of bytes and of characters of a text, and 2; divided by their norm, if it counts tokens too.
+    "nan" has an embedding that is not finite."""
+
+    def __init__(self, counts):
+        super().__init__()
+        self._counts = counts
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def __call__(self, text):
+        counts = [tf.strings.length(text), tf.strings.length(text, unit="UTF8_CHAR"), 2 * tf.ones_like(text, tf.int32)]
+        vectors = tf.cast(tf.stack(counts, axis=1), tf.float32)
+        vectors = tf.where(tf.equal(text, "nan")[:, None], float("nan"), vectors)
+        if not self._counts:
+            return {"embedding": vectors}
+        return {"embedding": tf.linalg.l2_normalize(vectors, axis=1), "tokens": counts[0]}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
+    def query(self, text):
+        return self(tf.strings.join(["q: ", text]))
+
+
+class Ranker(tf.Module):
+    """Returns the number of bytes of both texts as the logit, with the opposite sign."""
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name) for name in ("text", "text_pair")])
+    def __call__(self, text, text_pair):
+        logit = -tf.cast(tf.strings.length(text) + tf.strings.length(text_pair), tf.float32)
+        return {"logit": logit, "score": tf.sigmoid(logit)}
+
+
+TOKEN = {"Authorization": "Bearer a secret"}
+
+
+@functools.cache
+def limited_server():
+    """A server with a token and low limits, until this process ends: starting one takes seconds."""
+    stack = contextlib.ExitStack()
+    atexit.register(stack.close)
+    folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+    (folder / "token").write_text("a secret\n")
+    for name, counts in (("words", True), ("plain", False)):
+        signatures = {"serving_default": (model := Lengths(counts)).__call__.get_concrete_function()} | (
+            {"query": model.query.get_concrete_function()} if counts else {})
+        tf.saved_model.save(model, str(folder / name), signatures)
+    tf.saved_model.save(ranker := Ranker(), str(folder / "ranker"), ranker.__call__.get_concrete_function())
+    models = {name: folder / name for name in ("words", "plain", "ranker")} | {
+        "echo": write_echo(folder / "echo"), "busy": folder / "echo"}
+    return stack.enter_context(serving(
+        models, "--max_body_mb=0.1", "--max_instances=5", "--max_characters=200", "--max_queue=2", "--timeout_s=2",
+        "--body_timeout_s=2.5", "--max_inflight_mb=1", f"--token_file={folder}/token", headers=TOKEN))
+
+
 class Server:
     """A running `keras-bert serve`.
 
     Attributes:
         port, grpc_port: where it answers; `grpc_port` is None if gRPC is off.
+        headers: what requests have if they say nothing else: the token.
         lines: what it has written to standard error.
         reader: thread that reads the lines.
         reads: event that is set while it does.
     """
 
-    def __init__(self, models, *flags, has_grpc=True):
+    def __init__(self, models, *flags, has_grpc=True, headers=()):
+        self.headers = dict(headers)
         named = [f"--model={name}={path}" for name, path in models.items()]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", *["--grpc_port=0"] * has_grpc, *named,
@@ -94,11 +176,12 @@ class Server:
         self.wait(lambda: self.ask("/readyz")[0] == 200)
         return self
 
-    def ask(self, path, body=None, method=None, headers=(), connection=None):
+    def ask(self, path, body=None, method=None, headers=None, connection=None):
         """One request: (status, JSON or text, headers). `body` is sent as JSON if it is a dict."""
         connection = connection or http.client.HTTPConnection(self.host, self.port, timeout=120)
         data = json.dumps(body).encode() if isinstance(body, dict) else body
-        connection.request(method or ("GET" if body is None else "POST"), path, data, dict(headers))
+        connection.request(method or ("GET" if body is None else "POST"), path, data,
+                           self.headers if headers is None else dict(headers))
         response = connection.getresponse()
         text = response.read().decode()
         is_json = response.headers["content-type"] == "application/json"
@@ -110,9 +193,28 @@ class Server:
         assert status == 200, answer
         return answer["predictions" if "instances" in request else "outputs"]
 
-    def events(self):
-        """The lines of the log: all that follow the start-up messages must be JSON."""
-        return [json.loads(line) for line in list(self.lines) if not line.startswith("keras-bert: ")]
+    def rpc(self, name, inputs, metadata=(), timeout=60, **request):
+        """The response of gRPC's Predict to arrays or tensors."""
+        spec = {"name": name} | request.pop("spec", {})
+        with grpc.insecure_channel(f"{self.host}:{self.grpc_port}") as channel:
+            return prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(predict_pb2.PredictRequest(
+                model_spec=spec, inputs={key: value if hasattr(value, "tensor_shape") else tf.make_tensor_proto(value)
+                                         for key, value in inputs.items()}, **request), timeout, metadata=metadata)
+
+    def events(self, **fields):
+        """The lines of the log with these fields: all that follow the start-up messages must be JSON."""
+        events = [json.loads(line) for line in list(self.lines) if not line.startswith("keras-bert: ")]
+        return [event for event in events if fields.items() <= event.items()]
+
+    def metrics(self):
+        """The samples of the metrics, without the prefix of their names."""
+        status, text, _ = self.ask("/metrics")
+        assert status == 200
+        samples = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+        return {name.removeprefix("keras_bert_"): float(value) for name, value in samples.items()}
+
+    def wait_metric(self, name, value):
+        self.wait(lambda: self.metrics().get(name) == value)
 
     def workers(self):
         """The pids of the workers."""
@@ -130,11 +232,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(models, *flags):
+def serving(models, *flags, is_ready=True, **options):
     """A `Server` within the block, when it is ready."""
-    server = Server(models, *flags)
+    server = Server(models, *flags, **options)
     try:
-        yield server.wait_ready()
+        yield server.wait_ready() if is_ready else server
     finally:
         if server.process.poll() is None:
             server.stop()
@@ -161,6 +263,34 @@ def count_wrong(server, models, requests, atol):
         return sum(pool.map(client, [rng.choices(turns, k=requests // 16) for _ in range(16)]))
 
 
+def assert_same(found, expected, atol=1e-5):
+    """Compares outputs by their names, lists of JSON or arrays: floats within rounding, the rest exactly."""
+    assert found.keys() == expected.keys()
+    for name in expected:
+        got, want = (np.asarray(outputs[name]) for outputs in (found, expected))
+        assert (got.shape, got.dtype.kind in "OSU") == (want.shape, want.dtype.kind in "OSU"), name
+        if isinstance(found[name], np.ndarray) and isinstance(expected[name], np.ndarray):
+            assert got.dtype == want.dtype, name
+        if want.dtype.kind == "f":
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=atol)
+        else:
+            got, want = (np.char.decode(array.astype("S"), "utf-8") if array.dtype == object else array
+                         for array in (got, want))
+            assert got.tolist() == want.tolist(), name
+
+
+@contextlib.contextmanager
+def held(server, path, name="echo"):
+    """Within the block, the model runs a request that does not end; yields the future of its answer."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        answer = pool.submit(server.ask, f"/v1/models/{name}:predict", {"instances": [f"until {path}"]})
+        try:
+            server.wait(lambda: os.path.exists(f"{path}.begun"))
+            yield answer
+        finally:
+            path.touch()
+
+
 def connections(server, count):
     """Connections that are kept."""
-    return [http.client.HTTPConnection("127.0.0.1", server.port, timeout=120) for _ in range(count)]
+    return [http.client.HTTPConnection(server.host, server.port, timeout=120) for _ in range(count)]

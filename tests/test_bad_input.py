@@ -352,7 +352,7 @@ def test_messages_for_python_have_no_flags(trained, intents, pretrained):
         assert message in str(unknown.value)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a text of megabytes that takes time without end")
 def test_a_text_of_ten_megabytes_is_cut(run, intents, pretrained, tmp_path):
     with open(intents[0], "a") as file:
         file.write("play music " * 900_000 + "\tmusic\n" + "x" * 10_000_000 + "\tlight\n")
@@ -365,7 +365,7 @@ def test_a_broken_model_is_one_line(run, trained):
     assert status == 1 and output == [] and len(messages) == 1 and "model.keras" in messages[0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a command whose output is closed")
 def test_no_traceback_for_a_reader_that_leaves(trained):
     command = f"{sys.executable} -m keras_bert.cli predict --model={trained} --input=- | head -1"
     run = subprocess.run(["bash", "-c", f"yes play | head -5000 | {command}"], capture_output=True, text=True)

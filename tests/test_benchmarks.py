@@ -1,9 +1,11 @@
 """Benchmarks run to their line of JSON, on texts that every clone has or can download."""
 
+import contextlib
 import functools
 import hashlib
 import http.server
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -18,6 +20,7 @@ from keras_bert.models import BertEmbedder
 from keras_bert.weights import sentence_transformers
 from keras_bert.weights.source import Weights
 
+import zoo
 from conftest import REAL, TINY
 
 BENCHMARKS = pathlib.Path(__file__).parents[1] / "benchmarks"
@@ -38,11 +41,26 @@ def run_benchmark(benchmark_module, monkeypatch, capsys):
     output."""
     def run(name, *flags):
         monkeypatch.setattr(benchmark_module("ruler"), "_PRODUCT", 64)
+        monkeypatch.setattr(benchmark_module("ruler"), "SETTLING", 0)
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, flags)])
         benchmark_module(name).main()
         return capsys.readouterr().out.splitlines()
 
     return run
+
+
+@pytest.fixture
+def in_this_process(benchmark_module, monkeypatch):
+    """The programs that benchmarks start run in this process, where TensorFlow is imported already."""
+    def run_alone(path, *flags, input=""):
+        output = io.StringIO()
+        with monkeypatch.context() as patch, contextlib.redirect_stdout(output):
+            patch.setattr(sys, "argv", [path, *flags])
+            patch.setattr(sys, "stdin", io.StringIO(input))
+            benchmark_module(pathlib.Path(path).stem).main()
+        return json.loads(output.getvalue().splitlines()[-1])
+
+    monkeypatch.setattr(benchmark_module("ruler"), "run_alone", run_alone)
 
 
 @pytest.fixture
@@ -53,11 +71,10 @@ def few_intents(benchmark_module, monkeypatch):
     monkeypatch.setitem(corpora, "intents", (lambda: read()[:64], *rest))
 
 
-@pytest.mark.slow
-def test_forward_ends_in_a_line_of_json():
-    command = [sys.executable, BENCHMARKS / "forward.py", "--size=L2-H128", "--dtypes=float32", "--shapes=2x8,1x4",
-               f"--peers={','.join(LITE)}", "--turns=1"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+@pytest.mark.slow("a benchmark that fails")
+def test_forward_ends_in_a_line_of_json(run_benchmark):
+    lines = run_benchmark("forward", "--size=L2-H128", "--dtypes=float32", "--shapes=2x8,1x4",
+                          f"--peers={','.join(LITE)}", "--turns=1")
     result = json.loads(lines[-1])
     assert result["benchmark"] == "forward" and result["config"]["size"] == "L2-H128"
     assert [(row["library"], row["dtype"], row["shape"]) for row in result["rows"]] == [
@@ -69,7 +86,7 @@ def test_forward_ends_in_a_line_of_json():
         assert any(line.startswith(f"{row['library']} ") and f" {row['milliseconds']:.1f} " in line for line in lines)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 @pytest.mark.usefixtures("few_intents")
 def test_embeddings_end_in_a_line_of_json(run_benchmark, benchmark_module, bert, tokenizer, monkeypatch):
     """With the tiny encoder in place of MiniLM."""
@@ -88,7 +105,7 @@ def test_embeddings_end_in_a_line_of_json(run_benchmark, benchmark_module, bert,
     assert all(row["sorted_tokens_per_second"] > row["sorted_texts_per_second"] > 0 for row in result["rows"])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 @pytest.mark.usefixtures("few_intents")
 def test_texts_end_in_a_line_of_json(run_benchmark):
     result = json.loads(run_benchmark("texts", "--corpora=intents", "--size=L2-H128", "--peers=", "--turns=1")[-1])
@@ -96,7 +113,7 @@ def test_texts_end_in_a_line_of_json(run_benchmark):
         f"{library}{suffix}" for library in LITE for suffix in ("", "-predict")}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_the_first_answer_on_litert_needs_no_tensorflow(run_benchmark):
     lines = run_benchmark("cold_start", "--size=L2-H128", "--turns=1", f"--peers={','.join(LITE)}")
     ours, *lite = json.loads(lines[-1])["rows"]
@@ -107,7 +124,7 @@ def test_the_first_answer_on_litert_needs_no_tensorflow(run_benchmark):
     assert lite[1]["disk_mb"] < lite[0]["disk_mb"] / 2
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 @pytest.mark.usefixtures("without_pictures")
 def test_scores_on_litert_end_in_a_line_of_json(run_benchmark, pretrained_once):
     rows = json.loads(run_benchmark(
@@ -118,8 +135,11 @@ def test_scores_on_litert_end_in_a_line_of_json(run_benchmark, pretrained_once):
         assert row["points_lost"] == 0 and row["equal"] == 1 and 0 < row["score"] <= 1 and row["seconds"] > 0
 
 
-@pytest.mark.slow
-def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
+@pytest.mark.slow("a benchmark that fails")
+@pytest.mark.usefixtures("in_this_process", "without_pictures")
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of texts that are cut
+def test_ways_to_read_long_texts_end_in_a_line_of_json(run_benchmark, real_texts, pretrained_once, tmp_path,
+                                                       monkeypatch):
     rows = [f"{' '.join([word] * 200)}\t{label}" for word, label in (("play", "a"), ("light", "b"))] * 8
     (tmp_path / "long").mkdir()
     for name in ("train", "test"):
@@ -131,12 +151,11 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
             f"play\tO\nthe\tB-song\nlight\tI-song\nmusic\tI-song\nnow\tO\nplease\tO\nnumber\tO\n{number}\tO\n\n"
             for number in range(count)))
     with_peers = bool(importlib.util.find_spec("transformers"))
-    command = [sys.executable, BENCHMARKS / "long_texts.py", f"--results={tmp_path}/results.jsonl", "--seeds=0",
-               f"--model={pretrained}", f"--methods=cut-128,windows,{'transformers,' * with_peers}entities"]
+    monkeypatch.setattr(real_texts, "find", tmp_path.joinpath)
     for _ in range(2):  # the second reads the results
-        run = subprocess.run(command, env=os.environ | {"KERAS_BERT_DATA": str(tmp_path)}, capture_output=True,
-                             text=True, check=True)
-        rows = json.loads(run.stdout.splitlines()[-1])["rows"]
+        rows = json.loads(run_benchmark(
+            "long_texts", f"--results={tmp_path}/results.jsonl", "--seeds=0", f"--model={pretrained_once}",
+            f"--methods=cut-128,windows,{'transformers,' * with_peers}entities")[-1])["rows"]
         assert [(row["method"], row["read"]) for row in rows] == [
             ("cut-128", "cut at 128"), ("cut-128", "windows of 128, mean"), ("cut-128", "windows of 128, max"),
             ("windows", "windows of 128, mean"), ("windows", "windows of 128, max"),
@@ -149,14 +168,14 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(pretrained, tmp_path):
         assert all(row.get("divided") != 0 for row in rows)
 
 
-@pytest.mark.slow
-def test_re_ranking_ends_in_a_line_of_json(pretrained, tmp_path):
-    command = [sys.executable, BENCHMARKS / "reranking.py", f"--results={tmp_path}/results.jsonl", "--seeds=0",
-               f"--model={pretrained}", "--epochs=1", "--negatives=1", "--found=5", "--max_length=16", "--turns=1",
-               "--libraries=keras_bert"]
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"}
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    embedder, trained, *requests = json.loads(run.stdout.splitlines()[-1])["rows"]
+@pytest.mark.slow("a benchmark that fails")
+@pytest.mark.usefixtures("in_this_process", "without_pictures")
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of texts that are cut
+def test_re_ranking_ends_in_a_line_of_json(run_benchmark, pretrained_once, tmp_path):
+    embedder, trained, *requests = json.loads(run_benchmark(
+        "reranking", f"--results={tmp_path}/results.jsonl", "--seeds=0", f"--model={pretrained_once}",
+        f"--embedder={zoo.model('mean')}", "--epochs=1", "--negatives=1", "--found=5", "--max_length=16", "--turns=1",
+        "--libraries=keras_bert")[-1])["rows"]
     assert (embedder["library"], trained["library"], trained["texts"]) == ("embedder", "keras_bert", 40)
     assert trained["pairs"] == 412 and 0 < trained["mrr_score"] <= trained["ndcg_score"] < embedder["ndcg_score"] < 1
     assert [(row["documents"], row["library"]) for row in requests] == [
@@ -184,7 +203,7 @@ class TextClassifier:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")
 def test_answers_are_compared_with_those_of_mediapipe(run_benchmark, trained_once, intents, tmp_path, monkeypatch):
     (tmp_path / "mediapipe/tasks/python").mkdir(parents=True)
@@ -205,7 +224,7 @@ def test_answers_are_compared_with_those_of_mediapipe(run_benchmark, trained_onc
     assert more["lite_accuracy"] is None
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_why_ids_differ_from_those_of_mediapipe(benchmark_module):
     compared, texts = benchmark_module("mediapipe_texts"), benchmark_module("texts")
     tokenizer = texts.tokenizer_of(texts.ENGLISH)
@@ -215,7 +234,7 @@ def test_why_ids_differ_from_those_of_mediapipe(benchmark_module):
         "the " * 9: "long"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_the_machine_is_described(benchmark_module, monkeypatch, capsys):
     monkeypatch.delenv("XLA_FLAGS")
     for onednn, word in ("1", "on"), ("0", "off"):
@@ -233,7 +252,7 @@ def run_in_benchmarks(code, **environment):
     return run.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 @pytest.mark.parametrize("training", [(), ("--training",)])
 def test_operations_of_an_encoder_and_of_a_step(run_benchmark, training):
     lines = run_benchmark("operations", "--size=L2-H128", "--shape=mixed", "--peers=keras_bert", *training)
@@ -242,7 +261,7 @@ def test_operations_of_an_encoder_and_of_a_step(run_benchmark, training):
     assert ("ResourceApplyAdam" in row["milliseconds"]) == bool(training)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_the_gpu_benchmark_runs_on_a_cpu():
     command = [sys.executable, BENCHMARKS / "gpu.py", "--tiny"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -259,7 +278,7 @@ def test_the_gpu_benchmark_runs_on_a_cpu():
             assert row["share"] > 0 and row["tokens_per_second"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_the_gpu_benchmark_needs_a_gpu():
     command = [sys.executable, BENCHMARKS / "gpu.py", "--sizes=L2-H128", "--lengths=16",
                "--libraries=keras_bert-tensorflow"]
@@ -268,7 +287,7 @@ def test_the_gpu_benchmark_needs_a_gpu():
     assert run.stderr.endswith("gpu.py: no library could be measured\n")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_the_mixed_texts_are_the_bundled_ones():
     """Even if there is another folder of data."""
     code = "from texts import mixed; print(len(set(mixed())))"
@@ -278,7 +297,7 @@ def test_the_mixed_texts_are_the_bundled_ones():
                      f"250 texts from {REAL}/intent/intent176/train.tsv", "340"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_a_missing_file_is_named():
     run = subprocess.run([sys.executable, BENCHMARKS / "pretraining_data.py"], capture_output=True, text=True,
                          env=os.environ | {"KERAS_BERT_DATA": "elsewhere"})
@@ -353,7 +372,7 @@ def test_tasks_have_their_files(task, examples, tmp_path):
     assert run.stdout.split() == examples.split()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a benchmark that fails")
 def test_entities_inside_tokens_are_counted(run_benchmark, tmp_path):
     sentence = [("두", "B-QT"), (" ", "I-QT"), ("사", "I-QT"), ("람", "I-QT"), ("이", "O"), (" ", "O"), ("서", "B-LC"),
                 ("울", "I-LC")]

@@ -65,7 +65,7 @@ def test_predict_in_every_form(run, trained, tmp_path, monkeypatch):
     assert [line.split("\t")[0] for line in lines] == [answer["label"] for answer in answers]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a command that exports nothing usable")
 def test_export(run, trained, pretrained, tmp_path):
     import tensorflow as tf
 
@@ -80,7 +80,7 @@ def test_export(run, trained, pretrained, tmp_path):
                "--jit_compile")[0] == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a command that is run as a module")
 def test_python_m_export(pretrained, tmp_path):
     root = os.path.dirname(os.path.dirname(__file__))
     subprocess.run([sys.executable, "-m", "export", f"--model={pretrained}", f"--output={tmp_path / 'out'}"],

@@ -1,6 +1,3 @@
-import json
-import shutil
-
 import keras
 import numpy as np
 import pytest
@@ -9,17 +6,18 @@ from safetensors.numpy import load_file, save_file
 from keras_bert.convert import load_pretrained
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier
+from keras_bert.models import BertClassifier, BertTokenClassifier
 from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 from keras_bert.weights.huggingface_models import TYPES
-from keras_bert.weights.kinds import shapes, variable
+from keras_bert.weights.kinds import initial, shapes, variable
 from keras_bert.weights.source import Weights
 
 from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs, write_huggingface
 
 TABLE = TYPES["bert"].table("encoder")
+QUERY, VALUE = "bert.blocks.0.attention.query.kernel", "bert.blocks.1.attention.value.kernel"
 
 
 def change(folder, edit):
@@ -82,49 +80,6 @@ def test_dtype(pretrained):
     assert pooled.dtype == "bfloat16"
 
 
-def test_missing_extra_and_misshapen_weights_are_listed_at_once(pretrained):
-    def damage(tensors):
-        tensors.pop("pooler.dense.bias")
-        tensors["embeddings.word_embeddings.weight"] = tensors["embeddings.word_embeddings.weight"][:-1]
-        return tensors | {"encoder.layer.2.output.dense.bias": np.zeros(16, "float32")}
-
-    change(pretrained, damage)
-    with pytest.raises(InputError) as error:
-        load_pretrained(pretrained)
-    for words in (str(pretrained), "missing pooler.dense.bias", "unexpected encoder.layer.2.output.dense.bias",
-                  "embeddings.word_embeddings.weight has shape (59, 16)", "(60, 16)"):
-        assert words in str(error.value)
-
-
-def test_damaged_folders_name_the_file(pretrained, tmp_path):
-    def refused(word, folder):
-        with pytest.raises(InputError) as error:
-            load_pretrained(folder)
-        assert word in str(error.value)
-
-    truncated = shutil.copytree(pretrained, tmp_path / "truncated")
-    weights = truncated / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-100])
-    refused("model.safetensors", truncated)
-
-    text = shutil.copytree(pretrained, tmp_path / "text")
-    (text / "model.safetensors").write_text("not tensors at all")
-    refused("model.safetensors", text)
-
-    pickle = shutil.copytree(pretrained, tmp_path / "pickle")
-    (pickle / "model.safetensors").rename(pickle / "pytorch_model.bin")
-    refused("pytorch_model.bin: ", pickle)
-
-    empty = shutil.copytree(pretrained, tmp_path / "empty")
-    (empty / "model.safetensors").unlink()
-    refused("must contain model.safetensors", empty)
-
-    config = shutil.copytree(pretrained, tmp_path / "config")
-    (config / "config.json").write_text(json.dumps(TINY.to_dict() | {"num_attention_heads": 5}))
-    refused("config.json", config)
-    refused("none", tmp_path / "nowhere")
-
-
 def test_lora_is_no_missing_head(tmp_path):
     classifier = BertClassifier(BertLayer(TINY), 2)
     folder = write_huggingface(tmp_path / "source", classifier)
@@ -157,3 +112,22 @@ def test_a_model_of_another_kind_is_refused(run, tmp_path):
         BertLayer.from_pretrained(tmp_path)
     _, _, messages = run("convert", f"--model={tmp_path}", f"--output={tmp_path / 'out'}", "--format=huggingface")
     assert messages == ["keras-bert: --model must be a BertLayer or have one of this package's heads; got Sequential"]
+
+
+def test_weights_differ_although_their_names_are_equally_long():
+    first, second = (initial(name, (64, 64), TINY) for name in (QUERY, VALUE))
+    assert len(QUERY) == len(VALUE) and abs(np.corrcoef(first.ravel(), second.ravel())[0, 1]) < 0.1
+    np.testing.assert_array_equal(first, initial(QUERY, (64, 64), TINY))
+
+
+def test_kernels_are_drawn_from_a_truncated_normal_distribution():
+    values = initial(QUERY, (200, 200), TINY) / TINY.initializer_range
+    assert abs(values.mean()) < 0.02 and abs(values.std() - 0.88) < 0.02 and np.abs(values).max() <= 2
+
+
+@pytest.mark.parametrize("head", [BertClassifier, BertTokenClassifier])
+def test_a_head_of_unknown_width_is_asked_for(pretrained, head):
+    with pytest.raises(InputError) as error:
+        head.from_pretrained(pretrained)
+    assert str(error.value) == (f"{pretrained}: these weights have no classification head; pass num_classes=…, the "
+                                f"number of classes, for {head.__name__} to add one")

@@ -57,8 +57,9 @@ def outputs_of_ours(model, inputs):
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("between", ["keras_bert", "huggingface"])
+@pytest.mark.parametrize(("architecture", "between"), [
+    *((architecture, "huggingface") for architecture in ARCHITECTURES), ("BertForPreTraining", "keras_bert"),
+    ("BertForTokenClassification", "keras_bert")])
 def test_full_circle(tmp_path, architecture, between):
     model, settings = ARCHITECTURES[architecture]
     peer = write(tmp_path / "peer", architecture, **settings)
@@ -77,17 +78,6 @@ def test_full_circle(tmp_path, architecture, between):
     if settings:
         assert again.config.id2label == LABELS["id2label"]
         assert open_source(tmp_path / "ours").labels == list(LABELS["label2id"])
-
-
-@pytest.mark.peers
-def test_one_label_is_a_number(tmp_path):
-    peer = write(tmp_path / "peer", "BertForSequenceClassification", num_labels=1)
-    inputs = random_inputs(3, 7)
-    (numbers,) = outputs_of(peer, inputs)
-    np.testing.assert_allclose(models.BertRegressor.from_pretrained(tmp_path / "peer")(inputs), numbers, atol=2e-5)
-    convert(tmp_path / "peer", tmp_path / "back", "huggingface")
-    again = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "back")
-    assert again.config.num_labels == 1 and again.config.problem_type == "regression"
 
 
 @pytest.mark.peers
@@ -123,37 +113,12 @@ def test_an_output_layer_of_its_own_is_refused(tmp_path):
         open_source(tmp_path / "peer")
 
 
-@pytest.mark.peers
-def test_our_folder_answers_texts(tmp_path, run):
-    write(tmp_path / "peer", "BertForSequenceClassification", **LABELS)
-    command = ("convert", f"--model={tmp_path / 'peer'}", f"--output={tmp_path / 'ours'}", "--format=keras_bert")
-    assert run(*command)[0] == 0
-    status, (line,), _ = run("predict", f"--model={tmp_path / 'ours'}", "play music")
-    label, score, text = line.split("\t")
-    assert status == 0 and label in LABELS["label2id"] and text == "play music"
-    pipeline = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "peer").eval()
-    tokenizer = transformers.BertTokenizer(str(tmp_path / "peer/vocab.txt"))
-    with torch.inference_mode():
-        logits = pipeline(**tokenizer("play music", return_tensors="pt")).logits
-    assert float(score) == pytest.approx(float(logits.softmax(-1).max()), abs=1e-4)
-
-
-@pytest.mark.peers
-def test_a_written_folder_has_its_tokenizer(tmp_path):
-    write_huggingface(tmp_path / "ours", BertLayer(TINY))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "ours")
-    assert tokenizer.tokenize("Play some músic") == ["play", "some", "music"]
-    assert tokenizer("play")["input_ids"] == [TINY_VOCABULARY.index(piece) for piece in ("[CLS]", "play", "[SEP]")]
-
-
 @pytest.mark.parametrize("model,options", [
     (models.BertClassifier, {"num_classes": 3}), (models.BertSpanLabeler, {}), (models.BertPretrainer, {}),
     (models.BertRegressor, {}), (models.BertMultipleChoice, {}), (models.BertTokenClassifier, {"num_classes": 2})])
-def test_a_new_head_on_a_pretrained_encoder(tmp_path, model, options):
-    bert = randomize(BertLayer(TINY))
-    write_huggingface(tmp_path / "encoder", bert)
+def test_a_new_head_on_a_pretrained_encoder(pretrained_once, bert, model, options):
     with pytest.warns(InputWarning, match=f"no {model.__name__} head in these weights"):
-        made = model.from_pretrained(tmp_path / "encoder", dtype="mixed_bfloat16", **options)
+        made = model.from_pretrained(pretrained_once, dtype="mixed_bfloat16", **options)
     assert made.bert.dtype_policy.name == "mixed_bfloat16"
     for one, other in zip(made.bert.get_weights(), bert.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -196,16 +161,19 @@ def test_fill_mask(tmp_path, run):
     assert status == 0
 
 
+@pytest.fixture(scope="module")
+def masked_lm(tmp_path_factory):
+    return write_huggingface(tmp_path_factory.mktemp("lm") / "model", models.BertPretrainer(BertLayer(TINY)))
+
+
 @pytest.mark.parametrize("text,words", [("play", "text 1: must have [MASK]"), ("[MASK] " * 200, "at most 128 tokens")])
-def test_texts_that_fill_mask_refuses(tmp_path, run, text, words):
-    write_huggingface(tmp_path / "model", models.BertPretrainer(BertLayer(TINY)))
-    status, output, messages = run("fill-mask", f"--model={tmp_path / 'model'}", text)
+def test_texts_that_fill_mask_refuses(masked_lm, run, text, words):
+    status, output, messages = run("fill-mask", f"--model={masked_lm}", text)
     assert status == 1 and output == [] and len(messages) == 1 and words in messages[0]
 
 
-def test_invalid_bytes_of_arguments_become_one_character_each(tmp_path, run):
-    write_huggingface(tmp_path / "model", models.BertPretrainer(BertLayer(TINY)))
-    command = "fill-mask", f"--model={tmp_path / 'model'}", "--top_k=1", "play \udcff\udcfe[MASK]"
+def test_invalid_bytes_of_arguments_become_one_character_each(masked_lm, run):
+    command = "fill-mask", f"--model={masked_lm}", "--top_k=1", "play \udcff\udcfe[MASK]"
     status, lines, _ = run(*command)
     assert status == 0 and lines[0].endswith("\tplay \ufffd\ufffd[MASK]")
     assert json.loads(run(*command, "--output_format=jsonl")[1][0])["text"] == "play \ufffd\ufffd[MASK]"
@@ -225,10 +193,9 @@ def test_export_with_the_masked_lm_head(tmp_path, run):
     np.testing.assert_allclose(logits["mlm_logits"], wanted, atol=2e-5)
 
 
-def test_export_with_mlm_needs_that_head(tmp_path, run):
-    write_huggingface(tmp_path / "ours", BertLayer(TINY))
+def test_export_with_mlm_needs_that_head(pretrained_once, tmp_path, run):
     status, output, messages = run(
-        "export", f"--model={tmp_path / 'ours'}", f"--output={tmp_path / 'hub'}", "--with_mlm")
+        "export", f"--model={pretrained_once}", f"--output={tmp_path / 'hub'}", "--with_mlm")
     assert status == 1 and output == [] and len(messages) == 1
     assert "--with_mlm needs weights with a masked LM head, as pretrain writes; these have no head" in messages[0]
 

@@ -14,7 +14,7 @@ from conftest import Peer
 
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "How do I reset my password?", "北京 and Zürich", "ok"]
 torch, transformers, keras_hub = Peer("torch"), Peer("transformers"), Peer("keras_hub")
-pytestmark = [pytest.mark.peers, pytest.mark.slow]
+pytestmark = [pytest.mark.peers, pytest.mark.slow("real sizes and weights, in the libraries themselves")]
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +27,6 @@ def minilm(minilm, tmp_path_factory):
 @pytest.fixture(scope="module")
 def inputs(minilm):
     return BertTokenizer.from_folder(minilm)(TEXTS)
-
-
-@pytest.fixture(scope="module")
-def wanted(minilm, inputs):
-    return pytorch_outputs(minilm, inputs)
-
-
-@pytest.fixture(scope="module")
-def wanted_of_tanh(minilm, inputs):
-    return pytorch_outputs(minilm, inputs, hidden_act="gelu_new")
 
 
 @pytest.fixture(scope="module")
@@ -70,48 +60,39 @@ def assert_same_file(minilm, folder):
         np.testing.assert_array_equal(again[name], array, err_msg=name)
 
 
-@pytest.mark.parametrize("form", ["huggingface", "tf1", "keras_bert", "hub"])
-def test_there_and_back(minilm, inputs, wanted, tmp_path, form):
-    found = convert(minilm, tmp_path / form, form)
-    assert max(found.values()) <= 2e-6  # the SavedModel fuses its operations in another way
-    convert(tmp_path / form, tmp_path / "back", "huggingface")
-    assert_same_file(minilm, tmp_path / "back")
-    assert_close(inputs, pytorch_outputs(tmp_path / "back", inputs), wanted)
+def test_through_our_formats(minilm, inputs, tmp_path):
+    """And at the end, the first file."""
+    wanted = pytorch_outputs(minilm, inputs)
+    source = minilm
+    for form in ("tf1", "keras_bert", "hub", "huggingface"):
+        found = convert(source, tmp_path / form, form)
+        assert max(found.values()) <= 2e-6  # the SavedModel fuses its operations in another way
+        source = tmp_path / form
+    assert_same_file(minilm, source)
+    assert_close(inputs, pytorch_outputs(source, inputs), wanted)
 
 
-def test_kerashub(minilm, tanh, inputs, wanted_of_tanh, tmp_path):
+def test_through_kerashub_and_the_garden(minilm, tanh, inputs, tmp_path):
+    import tensorflow as tf
+    from official.nlp.modeling import networks
+
+    wanted = pytorch_outputs(minilm, inputs, hidden_act="gelu_new")
     convert(minilm, tmp_path / "kerashub", "kerashub", config=tanh)
     backbone = keras_hub.models.BertBackbone.from_preset(str(tmp_path / "kerashub"))
     outputs = backbone({"token_ids": inputs["input_word_ids"], "padding_mask": inputs["input_mask"],
                         "segment_ids": inputs["segment_ids"]})
-    assert_close(inputs, (outputs["pooled_output"], outputs["sequence_output"]), wanted_of_tanh)
+    assert_close(inputs, (outputs["pooled_output"], outputs["sequence_output"]), wanted)
     backbone.save_to_preset(str(tmp_path / "peer"))
-    convert(tmp_path / "peer", tmp_path / "back", "huggingface")
-    assert_same_file(minilm, tmp_path / "back")
 
-
-@pytest.fixture(scope="module")
-def garden(minilm, tanh, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("garden") / "garden"
-    convert(minilm, folder, "garden", config=tanh)
-    return folder
-
-
-@pytest.mark.parametrize("version", ["BertEncoder", "BertEncoderV2"])
-def test_garden(minilm, garden, inputs, wanted_of_tanh, tmp_path, version):
-    import tensorflow as tf
-    from official.nlp.modeling import networks
-
-    sizes = {"vocab_size": 30522, "hidden_size": 384, "num_layers": 6, "num_attention_heads": 12,
-             "type_vocab_size": 2, "max_sequence_length": 512}
-    width = {"intermediate_size" if version == "BertEncoder" else "inner_dim": 1536}
-    encoder = getattr(networks, version)(**sizes, **width, **({"dict_outputs": True} if len(version) == 11 else {}))
+    convert(tmp_path / "peer", tmp_path / "garden", "garden")
+    encoder = networks.BertEncoderV2(vocab_size=30522, hidden_size=384, num_layers=6, num_attention_heads=12,
+                                     inner_dim=1536, type_vocab_size=2, max_sequence_length=512)
     encoder(encoder.inputs)
-    prefix = tf.train.latest_checkpoint(str(garden))
+    prefix = tf.train.latest_checkpoint(str(tmp_path / "garden"))
     tf.train.Checkpoint(encoder=encoder).restore(prefix).assert_existing_objects_matched()
     outputs = encoder({"input_word_ids": inputs["input_word_ids"], "input_mask": inputs["input_mask"],
                        "input_type_ids": inputs["segment_ids"]})
-    assert_close(inputs, (outputs["pooled_output"], outputs["sequence_output"]), wanted_of_tanh)
-    tf.train.Checkpoint(encoder=encoder).save(str(tmp_path / "peer/ckpt"))
-    convert(tmp_path / "peer", tmp_path / "back", "huggingface", config=garden / "bert_config.json")
+    assert_close(inputs, (outputs["pooled_output"], outputs["sequence_output"]), wanted)
+    tf.train.Checkpoint(encoder=encoder).save(str(tmp_path / "saved/ckpt"))
+    convert(tmp_path / "saved", tmp_path / "back", "huggingface", config=tmp_path / "garden/bert_config.json")
     assert_same_file(minilm, tmp_path / "back")

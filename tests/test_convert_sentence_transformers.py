@@ -39,6 +39,17 @@ def whole(tmp_path_factory):
     return write(tmp_path_factory.mktemp("whole") / "folder")
 
 
+@pytest.fixture
+def folder(whole, tmp_path):
+    """The folder, of the test's own."""
+    return shutil.copytree(whole, tmp_path / "folder")
+
+
+def change(folder, name, **values):
+    file = folder / name
+    file.write_text(json.dumps((json.loads(file.read_text()) if file.exists() else {}) | values))
+
+
 def embed(folder, texts, **options):
     """Our embeddings of texts, float32 [texts, hidden], of inputs as long as the folder says."""
     source = open_source(folder)
@@ -46,9 +57,9 @@ def embed(folder, texts, **options):
     return numpy(model(source.tokenizer(texts, max_length=source.settings["max_length"])))
 
 
-@pytest.mark.parametrize("layout", ["padded", "unpadded"])
-@pytest.mark.parametrize("normalize", [False, True])
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
+@pytest.mark.parametrize(("pooling", "normalize", "layout"), [
+    ("mean", True, "padded"), ("mean", False, "unpadded"), ("cls", False, "padded"), ("cls", True, "unpadded"),
+    ("max", False, "padded"), ("max", True, "unpadded")])
 def test_pooling_counts_no_padding(bert, pooling, normalize, layout):
     inputs = random_inputs(2, 9)
     inputs["input_mask"][1, 5:] = 0
@@ -61,8 +72,7 @@ def test_pooling_counts_no_padding(bert, pooling, normalize, layout):
     np.testing.assert_allclose(numpy(model(inputs)), wanted, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False), ("max", True)])
 def test_round_trip(tmp_path, pooling, normalize):
     folder = write(tmp_path / "first", pooling, normalize)
     found = convert(folder, tmp_path / "keras", "keras_bert")
@@ -75,8 +85,8 @@ def test_round_trip(tmp_path, pooling, normalize):
         assert (folder / file).read_bytes() == (tmp_path / "second" / file).read_bytes(), file
 
 
-def test_other_formats_cannot_store_the_pooling(tmp_path):
-    folder, lines = write(tmp_path / "folder"), []
+def test_other_formats_cannot_store_the_pooling(folder, tmp_path):
+    lines = []
     with pytest.raises(InputError, match="tf1 cannot store these weights exactly: it stores .*, not embedding"):
         convert(folder, tmp_path / "tf1", "tf1")
     convert(folder, tmp_path / "tf1", "tf1", allow_inexact=True, report=lines.append)
@@ -84,10 +94,9 @@ def test_other_formats_cannot_store_the_pooling(tmp_path):
     assert open_source(tmp_path / "tf1").kind == "encoder"
 
 
-@pytest.mark.parametrize("allow_inexact", [False, True])
-def test_an_encoder_has_no_pooling(tmp_path, pretrained, allow_inexact):
+def test_an_encoder_has_no_pooling(tmp_path, pretrained_once):
     with pytest.raises(InputError, match="stores embedders, .* not models of the kind encoder; convert to huggingface"):
-        convert(pretrained, tmp_path / "out", "sentence_transformers", allow_inexact=allow_inexact)
+        convert(pretrained_once, tmp_path / "out", "sentence_transformers", allow_inexact=True)
 
 
 def test_the_pooling_of_an_encoder_must_be_given(pretrained):
@@ -96,8 +105,7 @@ def test_the_pooling_of_an_encoder_must_be_given(pretrained):
     assert BertEmbedder.from_pretrained(pretrained, pooling="cls").pooling == "cls"
 
 
-def test_an_encoder_is_loaded_from_a_folder_with_modules(tmp_path):
-    folder = write(tmp_path / "folder")
+def test_an_encoder_is_loaded_from_a_folder_with_modules(folder):
     inputs = random_inputs(2, 9)
     bert, model = BertLayer.from_pretrained(folder), BertEmbedder.from_pretrained(folder)
     np.testing.assert_array_equal(numpy(bert(inputs)[1]), numpy(model.bert(inputs)[1]))
@@ -116,8 +124,7 @@ def test_a_cross_encoder_is_a_hugging_face_folder(pretrained):
     assert open_source(pretrained).format == "huggingface"
 
 
-def test_a_transformer_in_a_folder_of_its_own(tmp_path):
-    folder = write(tmp_path / "folder")
+def test_a_transformer_in_a_folder_of_its_own(folder, whole):
     (folder / "0_Transformer").mkdir()
     for file in ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "sentence_bert_config.json"):
         (folder / file).rename(folder / "0_Transformer" / file)
@@ -125,11 +132,10 @@ def test_a_transformer_in_a_folder_of_its_own(tmp_path):
     modules[0]["path"] = "0_Transformer"
     (folder / "modules.json").write_text(json.dumps(modules))
     assert open_source(folder).settings["max_length"] == BertTokenizer.from_folder(folder).max_length == 20
-    np.testing.assert_array_equal(embed(folder, TEXTS), embed(write(tmp_path / "other"), TEXTS))
+    np.testing.assert_array_equal(embed(folder, TEXTS), embed(whole, TEXTS))
 
 
-def test_lower_case_of_the_transformer(tmp_path):
-    folder = write(tmp_path / "folder")
+def test_lower_case_of_the_transformer(folder):
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"do_lower_case": False,
                                                                          "strip_accents": False}))
@@ -146,87 +152,21 @@ def test_lower_case_of_the_transformer(tmp_path):
     ({"similarity_fn_name": "dot"}, ("similarity_fn_name must be cosine, not dot",)),
     ({"truncate_dim": 8}, ("embeddings have all dimensions here, not truncate_dim 8",)),
 ])
-def test_the_use_of_embeddings_is_lost(tmp_path, values, losses):
-    folder = write(tmp_path / "folder")
-    change("config_sentence_transformers.json", **values)(folder)
+def test_the_use_of_embeddings_is_lost(folder, values, losses):
+    change(folder, "config_sentence_transformers.json", **values)
     assert open_source(folder).losses == losses
 
 
-def test_settings_of_another_task_are_left_out(tmp_path):
-    folder = write(tmp_path / "folder")
-    change("config.json", problem_type="multi_label_classification",
-           keras_bert={"task": "multilabel", "thresholds": [0.1], "pairs": True})(folder)
+def test_settings_of_another_task_are_left_out(folder):
+    change(folder, "config.json", problem_type="multi_label_classification",
+           keras_bert={"task": "multilabel", "thresholds": [0.1], "pairs": True})
     assert open_source(folder).settings == {"task": "embed", "max_length": 20}
 
 
-def test_a_default_prompt_alone_is_empty(tmp_path):
+def test_a_default_prompt_alone_is_empty(folder):
     """As in the library, which has empty prompts for queries and documents."""
-    folder = write(tmp_path / "folder")
-    change("config_sentence_transformers.json", prompts=None, default_prompt_name="query")(folder)
+    change(folder, "config_sentence_transformers.json", prompts=None, default_prompt_name="query")
     assert open_source(folder).settings == {"task": "embed", "max_length": 20}
-
-
-def change(name, **values):
-    def damage(path):
-        file = path / name
-        file.write_text(json.dumps((json.loads(file.read_text()) if file.exists() else {}) | values))
-
-    return damage
-
-
-def modules(*classes, path=None):
-    def damage(folder):
-        paths = ["", *(f"{index}_{name}" for index, name in enumerate(classes[1:], 1))]
-        (folder / "modules.json").write_text(json.dumps([
-            {"idx": index, "name": str(index), "path": path or where, "type": f"sentence_transformers.models.{name}"}
-            for index, (name, where) in enumerate(zip(classes, paths))]))
-
-    return damage
-
-
-def text(name, content):
-    return lambda path: (path / name).write_text(content)
-
-
-@pytest.mark.parametrize("damage,words", [
-    (modules("Transformer", "Pooling", "Dense"), "got Transformer, Pooling, Dense; to read the encoder alone, remove"),
-    (modules("Transformer", "Dense", "Pooling"), "the modules must be Transformer, Pooling and perhaps Normalize; got"),
-    (text("modules.json", '[{"type": "custom_st.Transformer", "path": ""}]'), "got custom_st.Transformer; to read the"),
-    (modules("Transformer", "Pooling", path=".."), "modules.json: must be a list of different modules"),
-    (modules("StaticEmbedding"), "the modules must be Transformer, Pooling and perhaps Normalize; got StaticEmbedding"),
-    (modules("Transformer", "Pooling", "Pooling"), "modules.json: must be a list of different modules"),
-    (modules("Transformer", "Pooling", path="../other"), "modules.json: must be a list of different modules"),
-    (text("modules.json", "[]"), "got none; to read the encoder alone"),
-    (text("modules.json", "{"), "modules.json: not a JSON file"),
-    (text("modules.json", '{"type": 1}'), "modules.json: must be a list of different modules"),
-    (text("modules.json", "7"), "modules.json: must be a list of different modules"),
-    (lambda path: (path / "1_Pooling/config.json").unlink(), "1_Pooling/config.json: cannot be read"),
-    (text("1_Pooling/config.json", "[]"), "1_Pooling/config.json: must hold one JSON object"),
-    (text("1_Pooling/config.json", "{}"), "the pooling mode must be one of mean, cls, max; got []"),
-    (text("1_Pooling/config.json", '{"pooling_mode": "lasttoken"}'), "mean, cls, max; got ['lasttoken']"),
-    (text("1_Pooling/config.json", '{"pooling_mode": ["mean", "max"]}'), "got ['mean', 'max']"),
-    (text("1_Pooling/config.json", '{"pooling_mode": [["mean"]]}'), "got [['mean']]"),
-    (change("1_Pooling/config.json", pooling_mode_max_tokens=True), "got ['mean', 'max']"),
-    (change("1_Pooling/config.json", pooling_mode_mean_tokens=False, pooling_mode_mean_sqrt_len_tokens=True),
-     "got ['mean_sqrt_len_tokens']"),
-    (change("1_Pooling/config.json", word_embedding_dimension=17), "word_embedding_dimension must be 16; got 17"),
-    (change("2_Normalize/config.json", module_input_name="token_embeddings"), "must be sentence_embedding"),
-    (change("sentence_bert_config.json", transformer_task="fill-mask"), "transformer_task must be feature-extraction"),
-    (change("sentence_bert_config.json", max_seq_length="many"), "at least 3; got 'many'"),
-    (text("sentence_bert_config.json", "[]"), "sentence_bert_config.json: must hold one JSON object"),
-    (change("config_sentence_transformers.json", prompts={"query": "q: "}, default_prompt_name="passage"),
-     "default_prompt_name must be one of query, document; got 'passage'"),
-    (change("config_sentence_transformers.json", prompts={"query": 7}), "prompts must be texts by name; got"),
-    (change("config_sentence_transformers.json", prompts=["query"]), "prompts must be an object; got ['query']"),
-    (change("config.json", model_type="mpnet"), "bert, roberta, electra, distilbert; got 'mpnet'"),
-    (lambda path: (path / "model.safetensors").unlink(), "must contain model.safetensors"),
-])
-def test_damage_is_one_line(run, whole, tmp_path, damage, words):
-    folder = shutil.copytree(whole, tmp_path / "folder")
-    damage(folder)
-    status, _, messages = run("convert", f"--model={folder}", f"--output={tmp_path / 'out'}", "--format=keras_bert")
-    assert status == 1 and len(messages) == 1 and words in messages[0], messages
-    assert not (tmp_path / "out").exists()
 
 
 def needs_library():
@@ -254,7 +194,7 @@ def test_what_sentence_transformers_writes(tmp_path, pooling):
 
 
 @pytest.mark.peers
-@pytest.mark.slow
+@pytest.mark.slow("real weights in the library itself")
 def test_minilm(minilm, tmp_path):
     needs_library()
     texts = ["The quick brown fox jumps over the lazy dog.", "How do I reset my password?", "北京 and Zürich", "ok",

@@ -1,5 +1,6 @@
 """The task embed: losses, scores and data, compared with what sentence-transformers computed; training; folders."""
 
+import functools
 import itertools
 import json
 
@@ -24,6 +25,7 @@ from conftest import (
     DATA,
     TINY,
     TINY_VOCABULARY,
+    eagerly,
     interrupted_after,
     needs_data,
     random_inputs,
@@ -144,7 +146,7 @@ def test_texts_of_a_label_are_found_among_the_others():
     assert scores["ndcg_at_10"] == pytest.approx(np.mean(1 / np.log2(ranks + 1)))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("wrong scores of real embeddings")
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=[] if name == "KorSTS" else needs_data) for name in RECORDED if "STS" in name.upper()
     or name.endswith(".tsv")])
@@ -273,41 +275,54 @@ def train(encoder, output, kind, **options):
     } | options)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind,epochs", (dict.fromkeys(DATA_OF, 6) | {"scored": 12}).items())
-def test_each_kind_of_data_is_learned(pretrained_once, tmp_path, eager, kind, epochs):
+@pytest.fixture(scope="module")
+def learned(pretrained_once, tmp_path_factory):
+    """A function of a kind of data that returns a model trained on it, and its folder."""
+    @functools.cache
+    def learn(kind):
+        folder = tmp_path_factory.mktemp(kind) / "out"
+        with eagerly():
+            epochs = {"scored": 12, "binary": 8}.get(kind, 4)
+            return train(pretrained_once, folder, kind, epochs=epochs, pooling="cls", normalize=True), folder
+
+    return learn
+
+
+@pytest.mark.slow("a loss that does not train embeddings")
+@pytest.mark.parametrize("kind", DATA_OF)
+def test_each_kind_of_data_is_learned(learned, eager, kind):
     rows, main = DATA_OF[kind]
-    tuned = train(pretrained_once, tmp_path / "out", kind, epochs=epochs, pooling="cls", normalize=True)
-    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+    tuned, folder = learned(kind)
+    metrics = json.loads((folder / "metrics.json").read_text())
     assert metrics["main"] == main and metrics["inputs"] == ["text"]
     assert metrics["history"]["loss"][-1] < 0.9 * metrics["history"]["loss"][0]
     scores = tuned.evaluate(rows)
     assert scores == pytest.approx({name: metrics[name] for name in scores}, abs=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("an embedder that answers otherwise in its folder or export")
 @pytest.mark.usefixtures("eager")
-def test_the_folder_of_an_embedder(pretrained_once, tmp_path):
+def test_the_folder_of_an_embedder(learned, tmp_path):
     rows, _ = DATA_OF["pairs"]
-    tuned = train(pretrained_once, tmp_path / "out", "pairs", epochs=1, pooling="cls")
+    tuned, folder = learned("pairs")
     vectors = tuned.predict(["play music", "now"])
     assert vectors.shape == (2, TINY.hidden_size) and vectors.dtype == np.float32
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, rtol=1e-5)
-    again = FineTuned.load(tmp_path / "out")
+    again = FineTuned.load(folder)
     assert isinstance(again.model, BertEmbedder) and again.task == Embed(TINY.max_position_embeddings)
     np.testing.assert_array_equal(again.predict(["play music", "now"]), vectors)
     np.testing.assert_allclose(tuned.model(again.tokenizer(["play music", "now"])), vectors, rtol=0, atol=1e-6)
-    metrics, scores = json.loads((tmp_path / "out/metrics.json").read_text()), again.evaluate(rows)
+    metrics, scores = json.loads((folder / "metrics.json").read_text()), again.evaluate(rows)
     assert scores == pytest.approx({name: metrics[name] for name in scores}, abs=1e-6)
     again.save(tmp_path / "copy")
     np.testing.assert_array_equal(FineTuned.load(tmp_path / "copy").predict(["now"]), again.predict(["now"]))
-    card = (tmp_path / "out/README.md").read_text()
+    card = (folder / "README.md").read_text()
     assert "\n- embed\n" in card
     assert all(f"| {name} | {value} |" in card for name, value in (
         ("loss", "multiple_negatives_ranking"), ("pooling", "cls"), ("normalize", "True")))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a trained embedder that is converted wrongly")
 @pytest.mark.usefixtures("eager")
 def test_a_finished_folder_becomes_one_of_sentence_transformers(pretrained_once, tmp_path):
     rows = [{"first": row["text"], "text_pair": row["text_pair"]} for row in DATA_OF["pairs"][0]]
@@ -328,7 +343,7 @@ def test_a_finished_folder_becomes_one_of_sentence_transformers(pretrained_once,
         assert (more.model.pooling, more.model.normalize, more.task.max_length) == wanted
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a resumed run that ends otherwise")
 @pytest.mark.usefixtures("eager")
 def test_an_interrupted_run_ends_as_one_that_was_not(pretrained_once, tmp_path):
     """Of labelled texts, whose pairs are drawn again in each epoch."""
@@ -339,21 +354,20 @@ def test_an_interrupted_run_ends_as_one_that_was_not(pretrained_once, tmp_path):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("embeddings under LoRA in bfloat16")
 @pytest.mark.usefixtures("eager")
 def test_lora_and_bfloat16(pretrained_once, tmp_path):
-    tuned = train(pretrained_once, tmp_path / "lora", "pairs", lora_rank=2, epochs=4)
+    tuned = train(pretrained_once, tmp_path / "lora", "pairs", lora_rank=2, dtype="mixed_bfloat16", epochs=4)
     history = json.loads((tmp_path / "lora/metrics.json").read_text())["history"]
     assert history["loss"][-1] < history["loss"][0] and tuned.model.bert.lora_rank is None
     before = BertLayer.from_pretrained(pretrained_once)
     changed = [new.path for old, new in zip(before.weights, tuned.model.bert.weights, strict=True)
                if (numpy(old) != numpy(new)).any()]
     assert changed and all("query" in path or "value" in path for path in changed)
-    tuned = train(pretrained_once, tmp_path / "bf16", "pairs", dtype="mixed_bfloat16")
     assert tuned.model.bert.compute_dtype == "bfloat16" and tuned.predict(["now"]).dtype == np.float32
 
 
-@pytest.mark.slow
+@pytest.mark.slow("commands that do not fit together")
 @pytest.mark.usefixtures("eager")
 def test_commands(pretrained_once, tmp_path, run):
     rows = DATA_OF["triplets"][0]

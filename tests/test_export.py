@@ -218,16 +218,16 @@ def test_line_14_never_overwrites_and_leaves_nothing_half_written(source, tmp_pa
     with pytest.raises(InputError, match="exists already"):
         export_encoder(source, path, tokenizer)
 
-    def save(full, _, folder, *__, **___):
+    def save(_, folder, *signatures, full, **options):
         pathlib.Path(folder, "saved_model.pb").touch()
         if full:  # made up: a real full disk needs root to mount
             raise tf.errors.ResourceExhaustedError(None, None, "variables.data: No space left on device")
 
-    monkeypatch.setattr(tf.saved_model, "save", functools.partial(save, True))
+    monkeypatch.setattr(tf.saved_model, "save", functools.partial(save, full=True))
     with pytest.raises(InputError, match="encoder: cannot be written: .*No space left"):
         export_encoder(source, path, tokenizer, overwrite=True)
     assert [str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*")] == ["encoder", "encoder/keep"]
-    monkeypatch.setattr(tf.saved_model, "save", functools.partial(save, False))
+    monkeypatch.setattr(tf.saved_model, "save", functools.partial(save, full=False))
     export_encoder(source, path, tokenizer, overwrite=True)
     assert tf.saved_model.contains_saved_model(str(path)) and not (path / "keep").exists()
 

@@ -170,7 +170,7 @@ def test_keras_file_round_trip(make, bert, tmp_path):
     np.testing.assert_array_equal(numpy(again(INPUTS)), numpy(model(INPUTS)))
 
 
-@pytest.mark.slow
+@pytest.mark.slow("features in a model that Keras traces")
 def test_in_a_functional_model(bert):
     model = randomize(BertFeatureTagger(bert, 3, units=7))
     tensors = {key: keras.Input((9,), dtype="int32", name=key) for key in INPUTS}

@@ -65,7 +65,7 @@ def read(path, pooling):
 
 @pytest.mark.parametrize("suffix,pooling,pool", [
     (".parquet", "none", lambda x: x),
-    *(pytest.param(*other, marks=pytest.mark.slow) for other in [
+    *(pytest.param(*other, marks=pytest.mark.slow("features of other kinds")) for other in [
         (".npz", "none", lambda x: x), (".npz", "mean", lambda x: x.mean(axis=0)[None]),
         (".parquet", "cls", lambda x: x[:1]), (".npz", "max", lambda x: x.max(axis=0)[None])])])
 def test_vectors_are_those_of_each_text_alone_in_order(extract, deep_bert, tmp_path, suffix, pooling, pool):
@@ -94,7 +94,7 @@ def test_pairs_from_columns_are_cut_to_max_length(extract, deep_bert, tmp_path):
         np.testing.assert_allclose(vectors, ops.convert_to_numpy(wanted)[0], rtol=0, atol=5e-6)
 
 
-@pytest.mark.parametrize("pooling", ["none", pytest.param("max", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("pooling", ["none", pytest.param("max", marks=pytest.mark.slow("another pooling"))])
 def test_normalized_vectors_have_length_1(extract, tmp_path, pooling):
     found = []
     for flags in ([], ["--normalize", "--overwrite"]):
@@ -104,7 +104,7 @@ def test_normalized_vectors_have_length_1(extract, tmp_path, pooling):
 
 
 @pytest.mark.peers
-@pytest.mark.slow
+@pytest.mark.slow("wrong vectors of a real encoder")
 def test_minilm_embeds_a_file_as_sentence_transformers_does(run, minilm, tmp_path):
     """The mean of the last block's vectors of all tokens, divided by its norm, computed with PyTorch."""
     texts = [line for line in (REAL / "corpora/en/classic_books.txt").read_text(encoding="utf-8").splitlines() if line]
@@ -135,7 +135,7 @@ def test_an_encoder_of_two_blocks_gives_both(pretrained, bert, tmp_path):
     np.testing.assert_allclose(vectors, np.concatenate(blocks, axis=-1)[0], rtol=0, atol=5e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("features of a fine-tuned encoder")
 def test_the_encoder_of_a_folder_that_finetune_wrote(run, trained, tmp_path):
     (tmp_path / "texts.txt").write_text("play\n")
     status, _, _ = run("features", f"--model={trained}", f"--input={tmp_path}/texts.txt", "--features=last",

@@ -18,7 +18,7 @@ from keras_bert.training import FineTuned, finetune
 from keras_bert.training.few_shot import FewShot
 from keras_bert.training.way import recommendation
 
-from conftest import interrupted_after, random_inputs, randomize
+from conftest import eagerly, interrupted_after, random_inputs, randomize
 
 TEXTS = ["play music", "play a song", "the lamp", "the light", "book a table", "book a flight"]
 MORE = ["play now", "stop it now", "book a table for two", "the light on please", "what time is it"]
@@ -64,16 +64,25 @@ def test_bad_models(bert):
 
 # Training
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("classes", LABELS)
-def test_answers_are_those_of_a_regression_on_the_embeddings(pretrained_once, tmp_path, classes):
-    tuned = train(pretrained_once, tmp_path / "out", classes)
+VALID = list(zip(MORE, "abcab"))  # the labels of some are wrong
+
+
+@pytest.fixture(scope="module")
+def whole(pretrained_once, tmp_path_factory):
+    """A trained model, and its folder."""
+    folder = tmp_path_factory.mktemp("whole") / "out"
+    with eagerly():
+        return train(pretrained_once, folder, valid=VALID, max_length=8, save_steps=1), folder
+
+
+@pytest.mark.slow("a regression that differs from scikit-learn's")
+def test_answers_are_those_of_a_regression_on_the_embeddings(whole, pretrained_once):
+    tuned, _ = whole
     embedder = BertEmbedder(tuned.model.bert, "mean", normalize=True)
-    embed = tuned.tokenizer
-    learned = LogisticRegression(C=10.0).fit(embedder.predict_on_batch(embed(TEXTS)), list(LABELS[classes]))
-    wanted = learned.predict_proba(embedder.predict_on_batch(embed(MORE)))
-    answers = tuned.predict(MORE, top_k=classes)
+    learned = LogisticRegression(C=10.0).fit(
+        embedder.predict_on_batch(tuned.tokenizer(TEXTS, max_length=8)), list(LABELS[3]))
+    wanted = learned.predict_proba(embedder.predict_on_batch(tuned.tokenizer(MORE, max_length=8)))
+    answers = tuned.predict(MORE, top_k=3)
     assert [answer.label for answer in answers] == list(learned.classes_[wanted.argmax(1)])
     got = [[dict(zip(answer.labels, answer.scores))[label] for label in learned.classes_] for answer in answers]
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-4)
@@ -83,21 +92,18 @@ def test_answers_are_those_of_a_regression_on_the_embeddings(pretrained_once, tm
     assert changed and not any("pooler" in path for path in changed)
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("eager")
-def test_the_scores_of_each_epoch_are_those_of_the_model(pretrained_once, tmp_path):
-    valid = list(zip(MORE, "abcab"))  # the labels of some are wrong
-    train(pretrained_once, tmp_path / "out", valid=valid)
-    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+@pytest.mark.slow("scores of other weights than the saved ones")
+def test_the_scores_of_each_epoch_are_those_of_the_model(whole):
+    metrics = json.loads((whole[1] / "metrics.json").read_text())
     best = metrics["best_epoch"] - 1
     assert 0 < metrics["accuracy"] < 1 and metrics["accuracy"] == metrics["history"]["val_accuracy"][best]
     assert metrics["loss"] == pytest.approx(metrics["history"]["val_loss"][best], abs=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("class weights that the regression ignores")
 @pytest.mark.usefixtures("eager")
 def test_class_weights_are_those_of_the_regression(pretrained_once, tmp_path):
-    rows = [(f"play music {'now ' * number}", "a") for number in range(20)] + [("the lamp", "b"), ("the light", "b")]
+    rows = [(f"play music {'now ' * number}", "a") for number in range(8)] + [("the lamp", "b"), ("the light", "b")]
     rates = []
     for weights in (None, "balanced"):
         tuned = finetune(rows, rows, **OPTIONS | {"epochs": 1}, model=pretrained_once, output=tmp_path / str(weights),
@@ -118,16 +124,14 @@ def test_outputs_that_are_not_finite(pretrained_once, tmp_path):
         train(pretrained_once, tmp_path / "out", epochs=1, batch_size=8, learning_rate=1e38, warmup_ratio=0.0)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a few-shot model that answers otherwise in its export")
 @pytest.mark.usefixtures("eager")
-def test_the_folder_and_the_export(pretrained_once, tmp_path):
-    tuned = train(pretrained_once, tmp_path / "out", epochs=1, max_length=8)
-    again = FineTuned.load(tmp_path / "out")
+def test_the_folder_and_the_export(whole, tmp_path):
+    tuned, folder = whole
+    again = FineTuned.load(folder)
     wanted = tuned.predict(MORE)
     assert again.predict(MORE) == wanted and again.task == tuned.task and again.task.labels == ["a", "b", "c"]
-    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
-    rows = list(zip(TEXTS, LABELS[3]))
-    assert again.evaluate(rows)["accuracy"] == metrics["accuracy"] == metrics["history"]["val_accuracy"][0]
+    assert again.evaluate(VALID)["accuracy"] == json.loads((folder / "metrics.json").read_text())["accuracy"]
     again.save(tmp_path / "copy")
     assert FineTuned.load(tmp_path / "copy").predict(MORE) == wanted
     again.export(tmp_path / "answers")
@@ -136,30 +140,32 @@ def test_the_folder_and_the_export(pretrained_once, tmp_path):
     np.testing.assert_allclose(answers["score"], [answer.score for answer in wanted], rtol=0, atol=1e-5)
     # Other formats get the embeddings, and the loss of the rest must be accepted.
     with pytest.raises(InputError, match="convert reads the encoder of a classifier on embeddings, not the"):
-        convert(tmp_path / "out", tmp_path / "st", "sentence_transformers")
-    convert(tmp_path / "out", tmp_path / "st", "sentence_transformers", allow_inexact=True)
+        convert(folder, tmp_path / "st", "sentence_transformers")
+    convert(folder, tmp_path / "st", "sentence_transformers", allow_inexact=True)
     source = open_source(tmp_path / "st")
     assert source.options == {"pooling": "mean", "normalize": True}
     assert source.settings["max_length"] == tuned.task.max_length == 8
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a resumed run that ends otherwise")
 @pytest.mark.usefixtures("eager")
-def test_an_interrupted_run_ends_as_one_that_was_not(pretrained_once, tmp_path):
+def test_an_interrupted_run_ends_as_one_that_was_not(whole, pretrained_once, tmp_path):
+    options = {"valid": VALID, "max_length": 8, "save_steps": 1}
     with interrupted_after(saves=5):
-        train(pretrained_once, tmp_path / "out", save_steps=1)
-    again, whole = (train(pretrained_once, tmp_path / name, save_steps=1) for name in ("out", "whole"))
-    for one, other in zip(again.model.get_weights(), whole.model.get_weights(), strict=True):
+        train(pretrained_once, tmp_path / "out", **options)
+    again = train(pretrained_once, tmp_path / "out", **options)  # resumed
+    for one, other in zip(again.model.get_weights(), whole[0].model.get_weights(), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("few-shot training under LoRA in bfloat16")
 @pytest.mark.usefixtures("eager")
-def test_lora_bfloat16_and_the_pooling_of_the_model(pretrained_once, tmp_path):
+def test_lora_bfloat16_and_the_pooling_of_the_model(pretrained_once, tmp_path, capsys):
     embedder = save_embedder(pretrained_once, tmp_path)
     tuned = train(embedder, tmp_path / "out", lora_rank=2, dtype="mixed_bfloat16", epochs=1)
     assert tuned.model.pooling == "cls" and tuned.model.bert.lora_rank is None
     assert tuned.model.bert.compute_dtype == "bfloat16"
+    assert "texts per label" not in capsys.readouterr().err  # few_shot is not recommended to who uses it
 
 
 @pytest.mark.parametrize("options,message", [
@@ -218,11 +224,10 @@ def test_what_few_shot_cannot_learn():
         "8 steps are few for the encoder: try epochs=3"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("advice for the wrong encoders")
 @pytest.mark.usefixtures("eager")
 def test_it_is_recommended_for_encoders_of_embeddings(pretrained_once, tmp_path, capsys):
-    for number, (model, few_shot, advised) in enumerate([
-            (pretrained_once, False, False), (embedder := save_embedder(pretrained_once, tmp_path), False, True),
-            (embedder, True, False)]):
-        train(model, tmp_path / str(number), epochs=1, few_shot=few_shot)
+    for number, (model, advised) in enumerate([
+            (pretrained_once, False), (save_embedder(pretrained_once, tmp_path), True)]):
+        train(model, tmp_path / str(number), epochs=1, few_shot=False)
         assert ("data: 2 texts per label at the median" in capsys.readouterr().err) == advised

@@ -224,7 +224,7 @@ def test_rows_of_gradients_with_any_option_of_keras(option):
     np.testing.assert_allclose(step(**option), step(), rtol=0, atol=1e-6)  # Adam's epsilon counts double
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a run that its seed does not determine")
 @pytest.mark.usefixtures("eager")
 def test_same_seed_same_model(tmp_path, pretrained, intents):
     first, again, other = (

@@ -33,7 +33,7 @@ def changed(before, after):
     return {name for name, value in weights(after).items() if (value != weights(before)[name]).any()}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("weights that train although they are frozen")
 @pytest.mark.usefixtures("eager")
 def test_frozen_blocks_stay(tmp_path, pretrained, intents, bert):
     model = finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=2, batch_size=2, freeze_blocks=1,
@@ -47,7 +47,7 @@ def test_frozen_blocks_stay(tmp_path, pretrained, intents, bert):
         finetune(*intents, model=pretrained, output=tmp_path / "out3", lora_rank=9999)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("updates of the wrong rank")
 @pytest.mark.usefixtures("eager")
 def test_lora_changes_queries_and_values_by_a_low_rank(tmp_path, pretrained, intents, bert):
     model = finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=3, batch_size=2, lora_rank=2,
@@ -77,7 +77,7 @@ def accumulate(tmp_path):
 
 
 @pytest.mark.parametrize("mode, options", [
-    ("eager", {}), pytest.param("without_pictures", {"pack": True}, marks=pytest.mark.slow)])
+    ("eager", {}), pytest.param("without_pictures", {"pack": True}, marks=pytest.mark.slow("packed rows in a graph"))])
 def test_accumulated_batches_are_one_larger(accumulate, tmp_path, request, mode, options):
     request.getfixturevalue(mode)
     accumulated = accumulate("four", 8, epochs=3, batch_size=4, gradient_accumulation_steps=2, **options)
@@ -214,7 +214,7 @@ def test_callbacks_that_change_the_training_are_refused(tmp_path, pretrained, in
         assert str(error.value).startswith(f"callbacks {message}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("class weights without effect")
 @pytest.mark.usefixtures("without_pictures")
 def test_class_weights_help_the_rare_class(tmp_path, pretrained):
     """One text with both labels: its scores tend to the shares of the classes in the loss."""
@@ -229,7 +229,7 @@ def test_class_weights_help_the_rare_class(tmp_path, pretrained):
         assert answer.scores[answer.labels.index("rare")] == pytest.approx(share, abs=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("the wrong epoch kept")
 @pytest.mark.usefixtures("without_pictures")
 def test_early_stopping_keeps_the_best_epoch_and_tensorboard_sees_it(tmp_path, pretrained, intents):
     text = intents[1].read_text()  # answers that the training file calls wrong: scores get worse in time
@@ -249,7 +249,7 @@ def test_early_stopping_keeps_the_best_epoch_and_tensorboard_sees_it(tmp_path, p
     assert (metrics["accuracy"], metrics["loss"]) == pytest.approx((accuracy[best], loss[best]), abs=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("training in bfloat16")
 @pytest.mark.usefixtures("without_pictures")
 def test_mixed_bfloat16_learns_with_float32_weights(tmp_path, pretrained, intents):
     model = finetune(*intents, model=pretrained, output=tmp_path / "out", epochs=30, batch_size=2, learning_rate=0.01,
@@ -330,7 +330,7 @@ ROWS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.slow("gradients on two devices")
 def test_two_devices_as_one(tmp_path, intents):
     """Without dropout, whose draws differ by device, sharing batches out changes nothing but rounding: each device sees
     the norm of the whole batch's gradient before it is clipped."""
@@ -379,7 +379,7 @@ for flags in ([], ["--deterministic"]):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a step compiled by XLA")
 def test_on_a_gpu_xla_unless_deterministic(tmp_path, intents, pretrained):
     """What Keras decides where TensorFlow lists a GPU; XLA compiles for the CPU here. In another process, because
     determinism holds for the rest of it."""

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from keras_bert import (
+    BertClassifier,
+    BertLayer,
     BertPretrainer,
     BertTokenizer,
     FineTuned,
@@ -23,6 +25,7 @@ from keras_bert import (
     finetune,
     pretrain,
 )
+from keras_bert.convert import open_source
 
 from conftest import GOLDEN, unpack_golden
 
@@ -133,7 +136,8 @@ def test_every_kind_is_there(version):
     folder = GOLDEN / version
     names = {str(path.relative_to(folder)).removesuffix(".tar.xz") for path in folder.glob("*/*.tar.xz")}
     assert names >= COMPLETE
-    assert {name.split("/")[0] for name in names - COMPLETE} <= {"litert", *(name.split("/")[0] for name in COMPLETE)}
+    more = {name.split("/")[0] for name in names - COMPLETE}
+    assert more <= {"converted", "litert", *(name.split("/")[0] for name in COMPLETE)}
     files = {f"{name}{suffix}" for name in names for suffix in (".tar.xz", ".json")} | {"versions.json"}
     assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == files
     assert json.loads((folder / "versions.json").read_text())["keras_bert"].startswith(f"{version}.")
@@ -153,6 +157,18 @@ def test_litert_folders_answer(unpacked, artifact):
     inputs, answers = record(artifact)
     model = LiteModel.load(unpacked(artifact) / inputs["path"])
     assert_answers(artifact, model.predict(*inputs["columns"], **inputs["options"]), answers)
+
+
+@pytest.mark.parametrize("artifact", of("converted"))
+def test_converted_folders_are_read(unpacked, artifact):
+    inputs, answers = record(artifact)
+    folder, ids = unpacked(artifact) / inputs["path"], arrays(inputs["ids"])
+    source = open_source(folder)
+    found = {"tokens": source.tokenizer(inputs["texts"], max_length=16)["input_word_ids"], "labels": source.labels,
+             "pooled_output": BertLayer.from_pretrained(folder)(ids)[0]}
+    if "logits" in answers:
+        found["logits"] = BertClassifier.from_pretrained(folder)(ids)
+    assert_answers(artifact, found, answers)
 
 
 @pytest.mark.parametrize("artifact", of("pretrained"))
@@ -222,8 +238,12 @@ def test_hub_layers_answer_and_train(unpacked, artifact):
         assert np.ptp(layer(many, training=True)[0][:64], axis=0).max() > 0.01  # dropout
 
 
+QUICK = "/plain", "/preprocessor", "/intent"
+SLOW = pytest.mark.slow("a graph of an older version that TensorFlow alone cannot run")
+
+
 @pytest.mark.parametrize("artifact", [
-    pytest.param(artifact, marks=[pytest.mark.slow] * (not artifact.endswith(("/plain", "/preprocessor", "/intent"))))
+    artifact if artifact.endswith(QUICK) else pytest.param(artifact, marks=SLOW)
     for artifact in of(*golden_calls.CALLS)])
 def test_saved_models_answer_without_keras_bert(tensorflow_alone, artifact):
     assert_answers(artifact, tensorflow_alone(artifact), record(artifact)[1])

@@ -56,7 +56,7 @@ def test_committed(name):
             assert re.search("[가-힣]{2}", cell.source) and re.search(r"\b[a-z]+ [a-z]+ [a-z]+\b", cell.source)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a cell of a notebook that fails, or prints something else")
 @pytest.mark.parametrize("name", NAMES)
 def test_runs_with_short_training(name, tmp_path, monkeypatch):
     check_run(name, tmp_path, monkeypatch, SHORT[name])

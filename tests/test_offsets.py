@@ -54,7 +54,8 @@ def real_texts():
     return sorted(contexts | sentences)
 
 
-@pytest.mark.parametrize("count", [2_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [
+    2_000, pytest.param(1_000_000, marks=pytest.mark.slow("offsets in rare real texts"))])
 @pytest.mark.parametrize("name,lower_case", [
     ("bert-base-uncased", True), ("bert-base-multilingual-cased", False), ("koelectra35000", True)])
 def test_real_texts(name, lower_case, count):

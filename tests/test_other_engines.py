@@ -24,7 +24,7 @@ def needs(package):
     pytest.importorskip(package, reason=f"pip install {package}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("another engine that answers otherwise")
 @engines
 def test_a_fine_tuned_classifier(trained, tmp_path, package, suffix, capsys):
     needs(package)
@@ -33,7 +33,7 @@ def test_a_fine_tuned_classifier(trained, tmp_path, package, suffix, capsys):
     assert capsys.readouterr().out.startswith(f"{output}: largest difference from the Keras model ")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("another engine that answers otherwise")
 @engines
 @pytest.mark.parametrize("head", HEADS)
 def test_heads(tmp_path, package, suffix, head):

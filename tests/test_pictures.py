@@ -108,7 +108,7 @@ def test_pictures_are_whole(checked_draw, labels):
     assert set(TOKENS) | {"layer 6", "head 12"} <= set(texts["attention"])
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a picture that cannot be drawn")
 def test_many_classes(checked_draw):
     labels = [*KOREAN, *LONG, *(f"a_class_of_many_{i}" for i in range(170))]
     texts = checked_draw({key: make_metrics(labels)[key] for key in ("classes", "confusions")})
@@ -133,7 +133,7 @@ def test_the_curve_of_pretraining_has_every_head(checked_draw, heads):
         f"{titles[head]}: {score}" for head in heads for score in ("loss", "accuracy")]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a picture that cannot be drawn")
 def test_attention_of_a_large_encoder(checked_draw):
     tokens = [*TOKENS[:-1], "antidisestablishmentarianism", "[SEP]"]
     metrics = make_metrics(["a", "b"], layers=24, heads=16, tokens=tokens)

@@ -154,7 +154,7 @@ def test_the_summary_says_how_many_texts_were_cut(predict, inputs, tmp_path):
         f"{tmp_path / 'out'}: 2 answers, texts cut at max_length: 1, 1 of 2 files were finished before"]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("files answered by a SavedModel")
 def test_an_export_answers_too(predict, trained_once, inputs, tmp_path):
     load_once(trained_once).export(tmp_path / "export")
     write(inputs / "a.jsonl", TEXTS * 10)
@@ -424,7 +424,7 @@ def test_chunks_end_where_rows_or_bytes_are_enough(tmp_path):
     assert [round(part.share, 2) for part in parts] == [0.43, 0.86, 1.0]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("killed processes that change answers")
 def test_kills_and_the_number_of_processes_change_no_byte(trained, inputs, tmp_path):
     rng = random.Random(0)
     for number in range(6):

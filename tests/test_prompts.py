@@ -272,7 +272,7 @@ def test_finetune_keeps_prompts_and_normalizes(folder, tmp_path):
 # The library itself
 
 @pytest.mark.peers
-@pytest.mark.slow
+@pytest.mark.slow("prompts of real embeddings")
 @pytest.mark.parametrize("prompts,default", [
     ({"query": "Represent this sentence for searching relevant passages: "}, None),
     ({"query": "query: ", "document": "passage: "}, "query"),

@@ -120,7 +120,7 @@ def unfinished(tmp_path, intents, pretrained, monkeypatch, eager):
     return arguments
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a resumed run that ends otherwise")
 def test_an_interrupted_run_ends_as_one_that_was_not(unfinished, tmp_path, capsys):
     again = finetune(**unfinished).model.get_weights()
     assert "resuming from step 3 of 6" in capsys.readouterr().err
@@ -132,7 +132,7 @@ def test_an_interrupted_run_ends_as_one_that_was_not(unfinished, tmp_path, capsy
     assert not (tmp_path / "out.checkpoints").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a process killed within a save")
 @pytest.mark.parametrize("kills", [
     # The last checkpoint before the first kill was written at the epoch's last step; its scores were not computed yet.
     [("write", 10), ("rename", 4)],
@@ -162,7 +162,7 @@ def test_killed_at_random(work, number):
     assert_ends_as_undisturbed(work, f"random{number}")
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a signal that loses a run")
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stopped_by_a_signal(run, intents, pretrained, tmp_path, monkeypatch, number):
@@ -224,7 +224,7 @@ def test_a_loss_that_is_no_number(intents, pretrained, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a full disk")
 def test_a_full_disk_is_one_line(work, tmp_path):
     """A limit on the size of files stands in for the disk's: both fail in the middle of a write."""
     def limit():

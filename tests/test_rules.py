@@ -186,7 +186,7 @@ def test_the_table_is_unicode_14():
     ("{}", "e2de455f6dbafef9ae8dff48fef9919e288e1fa1d875f3e2554fe87ee9dada45"),
     # A character within a final sigma's context, and among marks that change places around it.
     pytest.param("A{0}Σ e\u0316{0}\u0327", "8d4e6b3daaa00fe4d6092b1fe9fd263cc943368d68826bf7dad0c3b19ff5fa7d",
-                 marks=pytest.mark.slow)], ids=["alone", "context"])
+                 marks=pytest.mark.slow("a character that depends on its neighbours"))], ids=["alone", "context"])
 def test_every_python_makes_the_same_of_every_character(text, digest):
     # Characters that Unicode 14 lacks and a later one has are among them.
     codes = sorted({*range(0x32400), *(code for first, last in ASSIGNED for code in range(first, last + 1))})

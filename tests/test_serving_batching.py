@@ -1,7 +1,6 @@
 """Batches of requests, without a model and without a server, by a clock that does not wait."""
 
 import asyncio
-import contextlib
 import selectors
 
 import pytest
@@ -27,14 +26,6 @@ class Recorder:
         if any(is_bad for _, _, is_bad in requests):
             raise ValueError(str([number for _, number, is_bad in requests if is_bad]))
         return [number for _, number, _ in requests]
-
-
-@contextlib.asynccontextmanager
-async def working(run, budget=10, delay=0.0, limit=100, **options):
-    batcher = Batcher(run, budget, delay, limit, **options)
-    task = asyncio.create_task(batcher.work())
-    yield batcher
-    task.cancel()
 
 
 async def ask(batcher, number, key="a", tokens=1, is_bad=False):
@@ -64,8 +55,17 @@ class Clock(selectors.DefaultSelector):
         return super().select(0)
 
 
-def play(scenario):
+def play(scenario, run, budget=10, delay=0.0, limit=100, **options):
+    """The result of a coroutine function of a `Batcher`."""
     clock = Clock()
+
+    async def work():
+        batcher = Batcher(run, budget, delay, limit, **options)
+        task = asyncio.create_task(batcher.work())
+        try:
+            return await scenario(batcher)
+        finally:
+            task.cancel()
 
     def make_loop():
         loop = asyncio.SelectorEventLoop(clock)
@@ -74,7 +74,7 @@ def play(scenario):
 
     with pytest.MonkeyPatch.context() as patch, asyncio.Runner(loop_factory=make_loop) as runner:
         patch.setattr(batcher_module, "perf_counter", lambda: clock.now)
-        return runner.run(scenario)
+        return runner.run(work())
 
 
 def now():
@@ -90,13 +90,12 @@ def test_each_gets_its_own_in_order_within_the_budget_whatever_the_others_do(req
         await asyncio.sleep(wait / 1000 + number / 1e6)  # timers of the same time have no order
         return await ask(batcher, number, key, tokens, is_bad)
 
-    async def scenario():
-        async with working(run, delay=delay) as batcher:
-            return await asyncio.gather(
-                *(ask_later(batcher, number, *request) for number, request in enumerate(requests)),
-                return_exceptions=True)
+    async def scenario(batcher):
+        return await asyncio.gather(
+            *(ask_later(batcher, number, *request) for number, request in enumerate(requests)),
+            return_exceptions=True)
 
-    for number, (answer, (*_, is_bad)) in enumerate(zip(play(scenario()), requests)):
+    for number, (answer, (*_, is_bad)) in enumerate(zip(play(scenario, run, delay=delay), requests)):
         if is_bad:
             assert isinstance(answer, ValueError) and str(answer) == f"[{number}]"  # it alone
         else:
@@ -116,14 +115,13 @@ def test_each_gets_its_own_in_order_within_the_budget_whatever_the_others_do(req
 def test_what_waits_runs_together_and_an_idle_model_at_once():
     run = Recorder(0.02)
 
-    async def scenario():
-        async with working(run, delay=1.0) as batcher:
-            first = asyncio.create_task(ask(batcher, 0))
-            await asyncio.sleep(0.005)
-            rest = [asyncio.create_task(ask(batcher, number)) for number in range(1, 6)]
-            return [await task for task in (first, *rest)]
+    async def scenario(batcher):
+        first = asyncio.create_task(ask(batcher, 0))
+        await asyncio.sleep(0.005)
+        rest = [asyncio.create_task(ask(batcher, number)) for number in range(1, 6)]
+        return [await task for task in (first, *rest)]
 
-    answers = play(scenario())
+    answers = play(scenario, run, delay=1.0)
     assert [len(batch) for batch in run.batches] == [1, 5]
     assert answers[0].queued < 0.01 and all(0.005 < answer.queued < 0.04 for answer in answers[1:])
 
@@ -131,15 +129,14 @@ def test_what_waits_runs_together_and_an_idle_model_at_once():
 def test_after_a_batch_of_several_as_many_are_waited_for_but_not_long():
     run = Recorder()
 
-    async def scenario():
-        async with working(run, delay=0.1) as batcher:
-            async def client(number, rounds):
-                return [await ask(batcher, number) for _ in range(rounds)]
+    async def scenario(batcher):
+        async def client(number, rounds):
+            return [await ask(batcher, number) for _ in range(rounds)]
 
-            await asyncio.gather(*(client(number, 10) for number in range(4)))
-            return await client(9, 2)
+        await asyncio.gather(*(client(number, 10) for number in range(4)))
+        return await client(9, 2)
 
-    late = play(scenario())
+    late = play(scenario, run, delay=0.1)
     assert {len(batch) for batch in run.batches[:10]} == {4}
     assert 0.05 < late[0].queued < 0.2 and late[1].queued < 0.05
 
@@ -147,39 +144,37 @@ def test_after_a_batch_of_several_as_many_are_waited_for_but_not_long():
 def test_who_has_gone_is_not_run_and_leaves_its_place():
     run = Recorder(0.02)
 
-    async def scenario():
-        async with working(run, limit=2) as batcher:
-            running = asyncio.create_task(ask(batcher, 0))
-            await asyncio.sleep(0.005)
-            gone, late = asyncio.create_task(ask(batcher, 1)), asyncio.create_task(ask_parts(batcher, 2, 3))
-            await asyncio.sleep(0)
-            assert (len(batcher), batcher.tokens) == (2, 31)
-            with pytest.raises(Overloaded):
-                await ask(batcher, 3)
-            gone.cancel()
-            late.cancel()
-            await asyncio.sleep(0)
-            assert (len(batcher), batcher.tokens, batcher.abandoned) == (0, 0, 0)
-            running.cancel()
-            await asyncio.sleep(0)
-            assert batcher.abandoned == 1
-            answer = await ask(batcher, 4)
-            await asyncio.sleep(0.001)
-            assert batcher.abandoned == 0
-            return answer.result
+    async def scenario(batcher):
+        running = asyncio.create_task(ask(batcher, 0))
+        await asyncio.sleep(0.005)
+        gone, late = asyncio.create_task(ask(batcher, 1)), asyncio.create_task(ask_parts(batcher, 2, 3))
+        await asyncio.sleep(0)
+        assert (len(batcher), batcher.tokens) == (2, 31)
+        with pytest.raises(Overloaded):
+            await ask(batcher, 3)
+        gone.cancel()
+        late.cancel()
+        await asyncio.sleep(0)
+        assert (len(batcher), batcher.tokens, batcher.abandoned) == (0, 0, 0)
+        running.cancel()
+        await asyncio.sleep(0)
+        assert batcher.abandoned == 1
+        answer = await ask(batcher, 4)
+        await asyncio.sleep(0.001)
+        assert batcher.abandoned == 0
+        return answer.result
 
-    assert play(scenario()) == 4
+    assert play(scenario, run, limit=2) == 4
     assert numbers(run) == [[0], [4]]
 
 
 def test_a_request_larger_than_the_budget_is_a_batch_of_its_own():
     run = Recorder()
 
-    async def scenario():
-        async with working(run) as batcher:
-            await asyncio.gather(*(ask(batcher, number, tokens=tokens) for number, tokens in enumerate([4, 50, 4, 4])))
+    async def scenario(batcher):
+        await asyncio.gather(*(ask(batcher, number, tokens=tokens) for number, tokens in enumerate([4, 50, 4, 4])))
 
-    play(scenario())
+    play(scenario, run)
     assert sorted(numbers(run)) == [[0, 2], [1], [3]]
 
 
@@ -187,15 +182,14 @@ def test_large_requests_are_finished_in_order_and_take_turns_with_small_ones():
     """A part that leaves room in its batch takes small ones along."""
     run = Recorder(0.002)
 
-    async def scenario():
-        async with working(run) as batcher:
-            *large, _ = await asyncio.gather(
-                ask_parts(batcher, 100, 4, tokens=8), ask_parts(batcher, 200, 4, tokens=8),
-                asyncio.gather(*(ask(batcher, number, tokens=5) for number in range(4)),
-                               ask(batcher, 9, key="b", tokens=2), ask(batcher, 4, tokens=2)))
-            assert large == [[100] * 4, [200] * 4]
+    async def scenario(batcher):
+        *large, _ = await asyncio.gather(
+            ask_parts(batcher, 100, 4, tokens=8), ask_parts(batcher, 200, 4, tokens=8),
+            asyncio.gather(*(ask(batcher, number, tokens=5) for number in range(4)),
+                           ask(batcher, 9, key="b", tokens=2), ask(batcher, 4, tokens=2)))
+        assert large == [[100] * 4, [200] * 4]
 
-    play(scenario())
+    play(scenario, run)
     assert numbers(run) == [[0, 1], [100], [2, 3], [100, 4], [9], [100], [100], [200], [200], [200], [200]]
 
 
@@ -204,7 +198,7 @@ def test_what_cannot_be_answered_in_time_is_rejected_at_once_and_the_rest_answer
     limits, all would wait 10 seconds."""
     run, timeout_s, seconds = Recorder(0.01), 2.0, 60.0
 
-    async def scenario():
+    async def scenario(batcher):
         answered, rejected, waits = [], [], []
 
         async def client(batcher, number):
@@ -230,14 +224,13 @@ def test_what_cannot_be_answered_in_time_is_rejected_at_once_and_the_rest_answer
                 await asyncio.sleep(0.05)
             return max(times)
 
-        async with working(run, timeout_s=timeout_s) as batcher:
-            end = now() + seconds
-            slowest, *_ = await asyncio.gather(
-                small(batcher), *(client(batcher, number) for number in range(1, 65)))
-            assert (len(batcher), batcher.tokens) == (0, 0)
+        end = now() + seconds
+        slowest, *_ = await asyncio.gather(
+            small(batcher), *(client(batcher, number) for number in range(1, 65)))
+        assert (len(batcher), batcher.tokens) == (0, 0)
         return answered, rejected, waits, slowest
 
-    answered, rejected, waits, slowest = play(scenario())
+    answered, rejected, waits, slowest = play(scenario, run, timeout_s=timeout_s)
     batches = [bool(batch[0]) for batch in numbers(run)]
     assert sum(batches) >= 0.95 * (seconds / 0.01 - batches.count(False))  # it has been idle for 5% of the time at most
     assert 16 * len(answered) >= 0.95 * sum(batches)  # nearly all that ran was answered in time
@@ -246,44 +239,40 @@ def test_what_cannot_be_answered_in_time_is_rejected_at_once_and_the_rest_answer
     assert slowest <= 0.03  # the running batch, one of a large request, and its own
 
 
-@pytest.mark.parametrize("budget", [1, 128, 2048])
-@pytest.mark.parametrize("seconds_before", [0, 12])
+@pytest.mark.parametrize("budget,seconds_before", [(1, 12), (128, 0), (2048, 12)])
 def test_light_load_does_not_lower_the_estimate(budget, seconds_before):
     """Batches that could have been larger say little about the throughput, and the first guess must not reject."""
     async def run(batch):
         await asyncio.sleep(0.01 + 0.001 * len(batch))
         return batch
 
-    async def scenario():
-        async with working(run, budget, limit=512, timeout_s=30) as batcher:
-            while now() < seconds_before:
-                await ask(batcher, 0, tokens=20)
-                await asyncio.sleep(0.01)
-            await asyncio.gather(*(ask(batcher, number, tokens=20) for number in range(400)))
+    async def scenario(batcher):
+        while now() < seconds_before:
+            await ask(batcher, 0, tokens=20)
+            await asyncio.sleep(0.01)
+        await asyncio.gather(*(ask(batcher, number, tokens=20) for number in range(400)))
 
-    play(scenario())
+    play(scenario, run, budget, limit=512, timeout_s=30)
 
 
 def test_a_request_that_alone_takes_too_long_is_tried_if_nothing_waits():
     """Otherwise, a wrong measurement would never be corrected."""
     run = Recorder(0.05)
 
-    async def scenario():
-        async with working(run, timeout_s=0.1) as batcher:
-            assert await ask_parts(batcher, 1, 4) == [1] * 4
-            with pytest.raises(Overloaded):
-                await asyncio.gather(ask_parts(batcher, 2, 4), ask_parts(batcher, 3, 4), ask_parts(batcher, 4, 4))
+    async def scenario(batcher):
+        assert await ask_parts(batcher, 1, 4) == [1] * 4
+        with pytest.raises(Overloaded):
+            await asyncio.gather(ask_parts(batcher, 2, 4), ask_parts(batcher, 3, 4), ask_parts(batcher, 4, 4))
 
-    play(scenario())
+    play(scenario, run, timeout_s=0.1)
 
 
 def test_batches_run_in_parallel():
     run = Recorder(0.05)
 
-    async def scenario():
-        async with working(run, parallel=3) as batcher:
-            start = now()
-            await asyncio.gather(*(ask(batcher, number, key=number) for number in range(6)))
-            return now() - start
+    async def scenario(batcher):
+        start = now()
+        await asyncio.gather(*(ask(batcher, number, key=number) for number in range(6)))
+        return now() - start
 
-    assert 0.09 < play(scenario()) < 0.2
+    assert 0.09 < play(scenario, run, parallel=3) < 0.2

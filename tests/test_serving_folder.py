@@ -3,11 +3,10 @@
 
 import asyncio
 import concurrent.futures
-import contextlib
 import dataclasses
+import itertools
 import logging
 import os
-import re
 import shutil
 
 import numpy as np
@@ -19,8 +18,7 @@ from tensorflow_serving.config import model_server_config_pb2
 from text_reference import TOKENIZER
 
 from keras_bert.errors import InputError
-from keras_bert.export import export_version
-from keras_bert.export.serving_folder import _rename_to_next
+from keras_bert.export import export_version, serving_folder
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
 from keras_bert.serving import model as model_module
@@ -28,18 +26,14 @@ from keras_bert.serving.model import Model
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.settings import Settings, find_first_version
 
+import zoo
 from conftest import TINY, randomize
 
 
 @pytest.fixture(scope="module")
-def classifier():
-    return randomize(BertClassifier(randomize(BertLayer(TINY)), 2))
-
-
-@pytest.fixture(scope="module")
-def folder(classifier, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "intents"
-    assert export_version(classifier, TOKENIZER, folder, labels=["a", "b"]) == str(folder / "1")
+def folder(tmp_path_factory):
+    folder, model = tmp_path_factory.mktemp("models") / "intents", BertClassifier(randomize(BertLayer(TINY)), 2)
+    assert export_version(randomize(model), TOKENIZER, folder, labels=["a", "b"]) == str(folder / "1")
     return folder
 
 
@@ -58,12 +52,17 @@ def batching_parameters():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("test.BatchingParameters"))
 
 
-@pytest.mark.slow
-def test_the_settings_are_those_of_tensorflow_serving(folder, batching_parameters):
+def settings_of(folder, batching_parameters):
+    """The only model in `models.config`, and the message in `batching_parameters.txt`."""
     config = text_format.Parse((folder / "models.config").read_text(), model_server_config_pb2.ModelServerConfig())
     model, = config.model_config_list.config
+    return model, text_format.Parse((folder / "batching_parameters.txt").read_text(), batching_parameters())
+
+
+@pytest.mark.slow("a folder as TensorFlow Serving reads and runs it")
+def test_the_settings_are_those_of_tensorflow_serving(folder, batching_parameters):
+    model, batching = settings_of(folder, batching_parameters)
     assert (model.name, model.base_path, model.model_platform) == ("intents", "/models/intents", "tensorflow")
-    batching = text_format.Parse((folder / "batching_parameters.txt").read_text(), batching_parameters())
     assert batching.max_batch_size.value == 2048 // 128
     assert batching.max_batch_size.value * batching.max_enqueued_batches.value == 512
     assert batching.batch_timeout_micros.value > 0 and batching.num_batch_threads.value > 0
@@ -74,7 +73,7 @@ def records_of(version):
     return [prediction_log_pb2.PredictionLog.FromString(record.numpy()) for record in records]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a folder as TensorFlow Serving reads and runs it")
 def test_the_warm_up_runs_as_tensorflow_serving_runs_it(folder):
     records, seen = records_of(folder / "1"), []
     with tf.compat.v1.Session(graph=tf.Graph()) as session:
@@ -96,7 +95,7 @@ def test_the_warm_up_runs_as_tensorflow_serving_runs_it(folder):
     assert seen == [(1, 1), (1, 128), (16, 1), (16, 128)]
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a folder as TensorFlow Serving reads and runs it")
 def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     called = []
     saved_model = SavedModel(str(folder / "1"), 1)
@@ -113,49 +112,48 @@ def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     assert outputs["tokens"].tolist() == [[b"[CLS]", b"a", b"[SEP]"]] and outputs["attention"].shape == (1, 1, 4, 3, 3)
 
 
-@pytest.mark.slow
-def test_the_warm_up_of_a_compiled_model_has_each_length_in_batches_that_are_accepted(tmp_path):
-    model = BertSpanLabeler(BertLayer(dataclasses.replace(TINY, max_position_embeddings=384)))
-    version = export_version(model, TOKENIZER, tmp_path / "spans", max_length=384, jit_compile=True)
-    settings = (tmp_path / "spans/batching_parameters.txt").read_text()
-    most = int(re.search(r"max_batch_size \{ value: (\d+)", settings)[1])
+def test_the_warm_up_of_a_compiled_model_has_each_length_in_batches_that_are_accepted(tmp_path, monkeypatch,
+                                                                                      batching_parameters):
+    monkeypatch.setattr(serving_folder, "export_text_model", lambda *_, **options: os.makedirs(_[2]))
+    export_version(BertSpanLabeler(BertLayer(dataclasses.replace(TINY, max_position_embeddings=384))), TOKENIZER,
+                   tmp_path / "spans", max_length=384, jit_compile=True)
+    most = settings_of(tmp_path / "spans", batching_parameters)[1].max_batch_size.value
     shapes = set()
     for record in records_of(tmp_path / "spans" / "1"):
         inputs = record.predict_log.request.inputs
         texts = [tf.make_ndarray(inputs[name])[0].decode() for name in ("question", "context")]
-        tokens = 3 + sum(len(TOKENIZER.ids([text])[0]) for text in texts)
-        rows = len(tf.make_ndarray(inputs["context"]))
-        assert rows <= most
-        shapes.add((rows, tokens))
-    assert shapes == {(rows, length) for rows in (1, 2, 4, 5) for length in (16, 32, 64, 128, 256, 384)}
-    assert tf.saved_model.load(version)(["a"] * 5, ["a b"] * 5)["start"].shape == (5,)
+        shapes.add((len(tf.make_ndarray(inputs["context"])), 3 + sum(map(len, TOKENIZER.ids(texts)))))
+    assert shapes == {(rows, length) for rows in (1, 2, 4, 5) for length in (16, 32, 64, 128, 256, 384)} and most == 5
 
 
-@pytest.mark.slow
-def test_choices_are_four_a_prompt(tmp_path):
-    model = BertMultipleChoice(BertLayer(TINY))
-    version = export_version(model, TOKENIZER, tmp_path / "swag", "endings", max_length=64)
+def test_choices_are_four_a_prompt(tmp_path, monkeypatch):
+    monkeypatch.setattr(serving_folder, "export_text_model", lambda *_, **options: os.makedirs(_[2]))
+    export_version(BertMultipleChoice(BertLayer(TINY)), TOKENIZER, tmp_path / "swag", "endings", max_length=64)
     requests = [record.predict_log.request for record in records_of(tmp_path / "swag" / "1")]
-    assert version.endswith("1") and {request.model_spec.name for request in requests} == {"endings"}
+    assert {request.model_spec.name for request in requests} == {"endings"}
     assert [tf.make_ndarray(request.inputs["choices"]).shape for request in requests] == [(1, 4)] * 2 + [(32, 4)] * 2
-    assert "explain" not in tf.saved_model.load(version).signatures
 
 
-@pytest.mark.slow
-def test_versions_go_up_and_settings_changed_by_hand_stay(classifier, folder):
+@pytest.mark.slow("a folder as TensorFlow Serving reads and runs it")
+def test_versions_go_up_and_settings_changed_by_hand_stay(run, folder, batching_parameters):
     before = {path: path.stat().st_mtime_ns for path in (folder / "1").rglob("*")}
     with open(folder / "batching_parameters.txt", "a") as file:
         file.write("# slower\n")
     (folder / "7").mkdir()
     (folder / "notes").mkdir()
-    version = export_version(classifier, TOKENIZER, folder, "other", labels=["a", "b"], max_length=64)
-    assert version == str(folder / "8")
+    status, output, _ = run("export", "text-model", f"--model={zoo.model('intent')}", f"--output={folder}",
+                            "--versioned", "--name=other", "--max_length=64")
+    assert (status, output) == (0, [str(folder / "8")])
     assert {path: path.stat().st_mtime_ns for path in (folder / "1").rglob("*")} == before
     assert (folder / "batching_parameters.txt").read_text().endswith("# slower\n")
-    assert "value: 16 }" in (folder / "batching_parameters.txt").read_text()
-    assert 'name: "other"' in (folder / "models.config").read_text()
+    model, batching = settings_of(folder, batching_parameters)
+    assert (model.name, batching.max_batch_size.value) == ("other", 16)
     assert sorted(path.name for path in folder.iterdir()) == [
         "1", "7", "8", "batching_parameters.txt", "models.config", "notes"]
+    saved_model = SavedModel(str(folder / "8"), 1)
+    outputs, = saved_model.run("serving_default", [{"text": np.array([b"play music"], object)}])
+    saved_model.close()
+    assert outputs["label"].shape == (1,)
 
 
 def write_number(path, number):
@@ -166,7 +164,7 @@ def write_number(path, number):
     os.rename(f"{path}.new", path)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("versions that are broken in each way")
 def test_a_broken_version_stops_no_other_and_is_logged_once(tmp_path, caplog, monkeypatch):
     folder, settings = tmp_path / "models", Settings(models={}, row_wise={}, host="", port=0, grpc_port=0, workers=1,
                                                      body_timeout_s=1, grace_s=1, drain_s=0)
@@ -196,9 +194,16 @@ def test_a_broken_version_stops_no_other_and_is_logged_once(tmp_path, caplog, mo
         monkeypatch.setattr(model_module, "_fingerprint", fingerprint)
         assert await check() == ([7, 6], 4)
         shutil.rmtree(folder)
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(model._watch(), 1.5)
+        monkeypatch.setattr(asyncio, "sleep", end_after_two)
+        with pytest.raises(KeyError):
+            await model._watch()
         await model.current.close()
+
+    turns = itertools.count()
+
+    async def end_after_two(_):
+        if next(turns):
+            raise KeyError
 
     folder.mkdir()
     write_number(folder / "1", 1)
@@ -223,28 +228,17 @@ def test_exports_at_once_take_different_numbers(tmp_path):
     (tmp_path / "2").write_text("a file")
     (tmp_path / str(2**63)).mkdir()
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        taken = list(pool.map(lambda path: _rename_to_next(str(path), str(tmp_path)), made))
+        taken = list(pool.map(lambda path: serving_folder._rename_to_next(str(path), str(tmp_path)), made))
     assert sorted(int(path.rpartition("/")[2]) for path in taken) == list(range(3, 43))
     assert sorted((tmp_path / path / "name").read_text() for path in taken) == sorted(path.name for path in made)
 
 
-def test_what_it_refuses(classifier, run, tmp_path, trained):
+def test_what_it_refuses(run, tmp_path):
+    classifier = BertClassifier(BertLayer(TINY), 2)
     with pytest.raises(InputError, match="name must consist of letters, digits and . _ -; got 'a b'"):
         export_version(classifier, TOKENIZER, tmp_path / "a b", labels=["a", "b"])
     with pytest.raises(InputError, match="max_length must be"):
         export_version(classifier, TOKENIZER, tmp_path / "x", labels=["a", "b"], max_length=999)
     assert not (tmp_path / "x").exists()
-    status, _, messages = run("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'o'}", "--name=a")
+    status, _, messages = run("export", "text-model", f"--model={tmp_path}", f"--output={tmp_path}/o", "--name=a")
     assert (status, messages) == (1, ["keras-bert: --name needs --versioned; got --name=a without it"])
-
-
-@pytest.mark.slow
-def test_the_command_line(run, trained, tmp_path):
-    (tmp_path / "served/1").mkdir(parents=True)
-    status, output, _ = run("export", "text-model", f"--model={trained}", f"--output={tmp_path / 'served'}",
-                            "--versioned", "--name=mine")
-    assert (status, output) == (0, [str(tmp_path / "served/2")])
-    saved_model = SavedModel(str(tmp_path / "served" / "2"), 1)
-    outputs, = saved_model.run("serving_default", [{"text": np.array([b"play music"], object)}])
-    saved_model.close()
-    assert outputs["label"].shape == (1,)

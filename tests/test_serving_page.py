@@ -17,9 +17,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
-from serving_server import Server, serving, write_echo
+from serving_server import serving, write_echo
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(
+pytestmark = [pytest.mark.slow("the page in a browser"), pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs chromium and chromedriver")]
 AXE = os.environ.get("AXE_CORE")
 
@@ -71,13 +71,16 @@ class Page:
         Select(self.one("#model")).select_by_visible_text(name)
         self.wait(lambda: self.one("#fields").get_attribute("data-model") == name)
 
+    def submit(self):
+        self.one("#question button:not([type=button])").click()
+
     def ask(self, model, **texts):
         """Fills in the fields and asks; returns what REST answers to the same."""
         self.choose(model)
         for name, text in texts.items():
             # chromedriver types no emoji
             self.driver.execute_script("arguments[0].value = arguments[1]", self.one(f"#field-{name}"), text)
-        self.one("#question button:not([type=button])").click()
+        self.submit()
         self.idle()
         row = {name: text.splitlines() if name == "choices" else text for name, text in texts.items()}
         return self.server.predict(model, instances=[row])[0]
@@ -110,7 +113,7 @@ def percent(value):
     return f"{100 * value:.1f}%"
 
 
-def test_a_classifier_shows_all_its_classes(page):
+def test_each_kind_of_answer_is_what_rest_answers(page):
     answer = page.ask("intents", text="play 🎵 음악 & <b>song</b>")
     rows = sorted(zip(INTENTS, answer["probabilities"]), key=lambda row: -row[1])
     assert rows[0][0] == answer["label"]
@@ -119,60 +122,38 @@ def test_a_classifier_shows_all_its_classes(page):
     assert answer["in_scope"] or f"nearest label, {answer['label']}, is" in page.one("#answer").text
     page.one("summary").click()
     assert page.bars("#answer > details .bars") == [(label, percent(value)) for label, value in rows[8:]]
-    assert "ms round trip" in page.one("#latency").text
 
+    for text in ("play 🎵 음악", "?"):
+        answer = page.ask("topics", text=text)
+        rows = sorted(zip(TOPICS, answer["probabilities"]), key=lambda row: -row[1])
+        held = [label for label, value in rows if value >= 0.5]
+        assert page.texts(".headline") == [", ".join(held) or "No label"]
+        assert [label for label in answer["labels"] if label] == held
+        assert page.bars() == [(label, percent(value)) for label, value in rows[:8]]
+        assert page.texts("#answer > .bars .labelled span") == held[:8]
 
-@pytest.mark.parametrize("text", ["play 🎵 음악", "?"])
-def test_a_multi_label_classifier_shows_which_labels_hold(page, text):
-    answer = page.ask("topics", text=text)
-    rows = sorted(zip(TOPICS, answer["probabilities"]), key=lambda row: -row[1])
-    held = [label for label, value in rows if value >= 0.5]
-    assert page.texts(".headline") == [", ".join(held) or "No label"]
-    assert [label for label in answer["labels"] if label] == held
-    assert page.bars() == [(label, percent(value)) for label, value in rows[:8]]
-    assert page.texts("#answer > .bars .labelled span") == held[:8]
-
-
-def test_a_regressor_of_pairs_shows_a_number(page):
-    value = page.ask("likeness", text="turn on the light", text_pair="turn the lamp on")
+    value = page.ask("likeness", text="turn on the light")
     assert float(page.one(".headline").text) == pytest.approx(value, rel=1e-4)
-    assert page.texts("#fields label") == ["Text", "Second text"]
 
+    for text in ("play 🎵🎶 some music at the 각각의 집 now,\nturn the lamp off 👩\u200d👩\u200d👧 for my table.",
+                 "각각의 집", "각의 ﬁ a\u0301", "?"):
+        answer = page.ask("names", text=text)
+        entities = list(zip(*(answer[f"entity_{column}"] for column in ("start", "text", "label", "score"))))
+        assert page.marks() == [(start, part, label) for start, part, label, _ in entities if start >= 0]
+        assert page.bars() == [(f"{part} · {label}", percent(score)) for _, part, label, score in entities]
+        page.one("summary").click()
+        assert len(page.bars("details .bars")) == len(answer["word_start"])
 
-@pytest.mark.parametrize("text", [
-    "play 🎵🎶 some music at the 각각의 집 now,\nturn the lamp off 👩\u200d👩\u200d👧 for my table.", "각각의 집",
-    "각의 ﬁ a\u0301", "?"])
-def test_a_tagger_marks_entities_in_the_text(page, text):
-    answer = page.ask("names", text=text)
-    entities = list(zip(*(answer[f"entity_{column}"] for column in ("start", "text", "label", "score"))))
-    assert page.marks() == [(start, part, label) for start, part, label, _ in entities if start >= 0]
-    assert page.bars() == [(f"{part} · {label}", percent(score)) for _, part, label, score in entities]
-    page.one("summary").click()
-    assert len(page.bars("details .bars")) == len(answer["word_start"])
+    for context in ("🎵 play some music 각각의 집\nturn on the light, book a flight today.", "집에 🏠 가자", "?"):
+        answer = page.ask("reader", question="what is it", context=context)
+        assert page.marks() == ([(answer["start"], answer["answer"], "")] if answer["start"] >= 0 else [])
+        assert page.texts(".headline") == [answer["answer"].replace("\n", " ") or "No answer in this context"]
+        assert page.bars()[0][1] == percent(answer["score"])
 
-
-@pytest.mark.parametrize("context", [
-    "🎵 play some music 각각의 집\nturn on the light, book a flight today.", "집에 🏠 가자", "?"])
-def test_a_reader_marks_the_answer_in_the_context(page, context):
-    answer = page.ask("reader", question="what is it", context=context)
-    wanted = [(answer["start"], answer["answer"], "")] if answer["start"] >= 0 else []
-    assert page.marks() == wanted
-    assert page.texts(".headline") == [answer["answer"] or "No answer in this context"]
-    assert page.bars()[0][1] == percent(answer["score"])
-
-
-def test_a_choice_is_one_of_the_lines(page):
     choices = ["turn the lamp off", "집에 🏠 가자", "book a flight"]
     answer = page.ask("choice", prompt="what now", choices="\n".join(choices))
     assert page.texts(".headline") == [choices[answer["choice"]]] == page.texts(".bars .best span")
     assert page.bars() == [(choice, percent(value)) for choice, value in zip(choices, answer["probabilities"])]
-
-
-def test_a_model_without_attention_says_so(page):
-    page.ask("choice", prompt="what now", choices="play\nstop")
-    assert page.texts("#no-attention") == ["Tokens and attention are not shown: this model does not return them."]
-    page.ask("characters", text="one", text_pair="two")
-    assert page.one("#inside").is_displayed() and not page.one("#no-attention").is_displayed()
 
 
 def looks(page):
@@ -184,8 +165,11 @@ def looks(page):
 
 
 def test_tokens_and_heads_by_keyboard_alone(page):
+    page.ask("choice", prompt="what now", choices="play\nstop")
+    assert page.texts("#no-attention") == ["Tokens and attention are not shown: this model does not return them."]
     text, pair = "집🎵 a", "👩\u200d b"
     page.ask("characters", text=text, text_pair=pair)
+    assert page.one("#inside").is_displayed() and not page.one("#no-attention").is_displayed()
     tokens = ["[CLS]", *text, "[SEP]", *pair, "[SEP]"]
     labels = page.all("#tokens label")
     assert [label.find_element(By.TAG_NAME, "span").get_attribute("textContent") for label in labels] == tokens
@@ -214,16 +198,69 @@ def test_tokens_and_heads_by_keyboard_alone(page):
         assert [name.get_attribute("textContent") for name in page.all(f"#{axis} span")] == tokens
 
 
-def test_blank_texts_are_not_sent(page):
+HOLD = """
+    const {fetch} = window;
+    window.fetch = (path, options) => options.body?.includes('"explain"') ? %s : fetch(path, options);"""
+
+
+def test_what_goes_wrong_or_takes_long_is_told_and_the_page_goes_on(page):
     page.choose("characters")
     page.one("#field-text").send_keys("one")
     page.one("#field-text_pair").send_keys("  ")
-    page.one("#question button:not([type=button])").click()
+    page.submit()  # a blank text is not sent
     page.wait(lambda: page.driver.switch_to.active_element.get_attribute("id") == "field-text_pair")
     assert page.one("#answer").text == "Nothing asked yet."
 
+    page.ask("names", text="play")
+    page.driver.execute_script("document.querySelector('#field-text').value = 'x'.repeat(100001)")
+    page.submit()
+    page.wait(lambda: page.texts("#answer .error") == [
+        "text: row 1: a text may have at most 100000 characters; got 100001"])
+    assert [entry["message"] for entry in page.driver.get_log("browser") if "413" not in entry["message"]] == []
 
-def test_the_request_is_shown_as_a_command(page):
+    page.ask("characters", text="one", text_pair="two")
+    assert page.texts("#answer .error") == []
+    # The answer does not wait for the attention.
+    page.driver.execute_script(HOLD % (
+        "new Promise((resolve) => { window.release = () => resolve(fetch(path, options)); })") +
+        "document.querySelector('#field-text').value = 'another'")
+    page.submit()
+    page.wait(lambda: page.texts(".headline") == ["0.57143"])  # (7 - 3) / 7
+    page.wait(lambda: page.one("#answer").get_attribute("aria-busy") == "false")
+    assert "ms round trip" in page.one("#latency").text
+    assert page.explains() and len(page.all("#tokens label")) == 3 + 3 + 3  # of the texts before
+    page.driver.execute_script("window.release()")
+    page.idle()
+    assert len(page.all("#tokens label")) == 7 + 3 + 3
+    # Attention that cannot be shown leaves the answer.
+    page.driver.execute_script(HOLD % 'Promise.reject(new Error("no network"))')
+    page.submit()
+    page.wait(lambda: page.texts("#answer .error") == ["Tokens and attention: no network"])
+    assert page.texts(".headline") == ["0.57143"] and not page.one("#inside").is_displayed()
+    page.idle()
+
+
+TEXTS = {"intents": ["text"], "likeness": ["text"], "reader": ["question", "context"],
+         "choice": ["prompt", "choices"], "characters": ["text", "text_pair"]}
+
+
+def test_examples_are_filled_in_and_the_request_is_shown_as_a_command(page):
+    for model, names in TEXTS.items():
+        page.choose(model)
+        assert len(page.all("#examples button")) == 1 + (model == "intents")  # its labels have Hangul
+        button = page.one("#examples button")
+        button.click()
+        assert page.driver.switch_to.active_element.get_attribute("id") == f"field-{names[0]}"
+        texts = {name: page.one(f"#field-{name}").get_attribute("value") for name in names}
+        assert all(texts.values()) and texts[names[0]] == button.text
+        page.ask(model, **texts)
+        assert "ms round trip" in page.one("#latency").text  # no error
+    assert page.texts("#fields label") == ["Text", "Second text"]
+    page.choose("intents")
+    korean = page.all("#examples button")[1]
+    assert korean.get_attribute("lang") == "ko"
+    korean.click()
+    assert page.one("#field-text").get_attribute("value") == "부엌에 불 좀 켜 줘."
     answer = page.ask("intents", text="don't play 🎵 \"it\"")
     page.one("#request summary").click()
     command, url, flag, body = shlex.split(page.one("#request code").text)
@@ -232,131 +269,40 @@ def test_the_request_is_shown_as_a_command(page):
         assert json.load(response) == {"predictions": [answer], "classes": INTENTS}
 
 
-def test_the_answer_does_not_wait_for_the_attention(page):
-    page.ask("characters", text="one", text_pair="two")
-    page.driver.execute_script("""
-        const held = window.fetch;
-        window.fetch = (path, options) => options.body?.includes('"explain"')
-          ? new Promise((resolve) => { window.release = () => resolve(held(path, options)); }) : held(path, options);
-        document.querySelector("#field-text").value = "another";
-        document.querySelector("#question button:not([type=button])").click()""")
-    page.wait(lambda: page.texts(".headline") == ["0.57143"])  # (7 - 3) / 7
-    page.wait(lambda: page.one("#answer").get_attribute("aria-busy") == "false")
-    assert "ms round trip" in page.one("#latency").text
-    assert page.explains() and len(page.all("#tokens label")) == 3 + 3 + 3  # of the texts before
-    page.driver.execute_script("window.release()")
-    page.idle()
-    assert len(page.all("#tokens label")) == 7 + 3 + 3
-
-
-def test_attention_that_cannot_be_shown_leaves_the_answer(page):
-    page.ask("characters", text="one", text_pair="two")
-    page.driver.execute_script("""
-        const held = window.fetch;
-        window.fetch = (path, options) => options.body?.includes('"explain"')
-          ? Promise.reject(new Error("no network")) : held(path, options);
-        document.querySelector("#question button:not([type=button])").click()""")
-    page.wait(lambda: page.texts("#answer .error") == ["Tokens and attention: no network"])
-    assert page.texts(".headline") == ["0"] and not page.one("#inside").is_displayed()
-    page.idle()
-
-
-TEXTS = {"intents": ["text"], "topics": ["text"], "likeness": ["text", "text_pair"], "names": ["text"],
-         "reader": ["question", "context"], "choice": ["prompt", "choices"], "characters": ["text", "text_pair"]}
-
-
-@pytest.mark.parametrize("model", TEXTS)
-def test_an_example_is_filled_in_and_answered(page, model):
-    page.choose(model)
-    assert len(page.all("#examples button")) == 1 + (model == "intents")  # its labels have Hangul
-    button = page.one("#examples button")
-    button.click()
-    assert page.driver.switch_to.active_element.get_attribute("id") == f"field-{TEXTS[model][0]}"
-    texts = {name: page.one(f"#field-{name}").get_attribute("value") for name in TEXTS[model]}
-    assert all(texts.values()) and texts[TEXTS[model][0]] == button.text
-    page.ask(model, **texts)
-    assert "ms round trip" in page.one("#latency").text  # no error
-
-
-def test_a_model_with_hangul_has_a_korean_example(page):
-    page.choose("intents")
-    korean = page.all("#examples button")[1]
-    assert korean.get_attribute("lang") == "ko"
-    korean.click()
-    assert page.one("#field-text").get_attribute("value") == "부엌에 불 좀 켜 줘."
-    page.one("#question button:not([type=button])").click()
-    page.wait(lambda: page.texts("#answer .headline"))
-    page.idle()
-
-
-def write_slow_echo(path, seconds):
-    """Writes an `Echo` that takes some seconds to load: its warm-up request does."""
+def write_slow_echo(path, until):
+    """Writes an `Echo` that is loaded once there is a file at a path: its warm-up request waits for it."""
     from tensorflow_serving.apis import prediction_log_pb2
 
     log = prediction_log_pb2.PredictionLog()
     request = log.predict_log.request
     request.model_spec.signature_name = "serving_default"
-    request.inputs["text"].CopyFrom(tf.make_tensor_proto([f"sleep {seconds}"]))
-    extra = write_echo(path) / "assets.extra"
+    request.inputs["text"].CopyFrom(tf.make_tensor_proto([f"until {until}"]))
+    extra = write_echo(path, 2) / "assets.extra"
     extra.mkdir()
     with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as file:
         file.write(log.SerializeToString())
     return path
 
 
-def test_the_page_waits_while_a_model_loads(driver, tmp_path):
-    server = Server({"slow": write_slow_echo(tmp_path / "slow", 8)})
-    try:
-        page = Page(driver, server)
-        page.wait(lambda: page.one("#answer").text == "The model is loading.")
-        assert page.one("#answer").get_attribute("aria-busy") == "false"  # screen readers say it
-        assert page.one("#answer").get_attribute("aria-live") == "polite"
-        page.wait(lambda: page.all("#field-text"))
-        assert page.one("#answer").text == "Nothing asked yet."
-        page.one("#field-text").send_keys("play", Keys.CONTROL, Keys.ENTER)
-        page.wait(lambda: "play" in page.one("#answer").text)
-    finally:
-        server.stop()
-    assert driver.get_log("browser") == []
-
-
-def test_a_model_that_cannot_be_loaded_is_replaced(driver, tmp_path):
+def test_the_page_asks_for_a_token_and_waits_while_a_model_cannot_be_loaded_or_loads(driver, tmp_path):
+    (tmp_path / "token").write_text("tökén", encoding="utf-8")
     (tmp_path / "model/1").mkdir(parents=True)
     (tmp_path / "model/1/saved_model.pb").write_bytes(b"no SavedModel")
-    server = Server({"model": tmp_path / "model"})
-    try:
-        page = Page(driver, server)
-        page.wait(lambda: "The model cannot be loaded: " in " ".join(page.texts("#answer .error")))
-        write_echo(tmp_path / "new")
-        (tmp_path / "new").rename(tmp_path / "model/2")
-        page.wait(lambda: page.all("#field-text"))
-        assert page.one("#version").text == "version 2" and page.texts("#answer .error") == []
-    finally:
-        server.stop()
-    assert driver.get_log("browser") == []
-
-
-def test_a_fault_is_told_and_the_page_goes_on(page):
-    page.ask("names", text="play")
-    page.driver.execute_script("document.querySelector('#field-text').value = 'x'.repeat(100001)")
-    page.one("#question button:not([type=button])").click()
-    page.wait(lambda: page.texts("#answer .error") == [
-        "text: row 1: a text may have at most 100000 characters; got 100001"])
-    assert [entry["message"] for entry in page.driver.get_log("browser") if "413" not in entry["message"]] == []
-    page.ask("names", text="play")
-    assert page.texts("#answer .error") == []
-
-
-def test_a_token_is_asked_for_and_kept(driver, tmp_path):
-    (tmp_path / "token").write_text("tökén", encoding="utf-8")
-    with serving({"echo": write_echo(tmp_path / "echo")}, f"--token_file={tmp_path}/token") as server:
+    with serving({"model": tmp_path / "model"}, f"--token_file={tmp_path}/token", is_ready=False) as server:
         page = Page(driver, server)
         for token, message in (("wrong", ""), ("tökén", "The server rejected this token.")):
             page.wait(lambda message=message: page.one("#token-dialog").get_attribute("open")
                       and page.one("#token-message").text == message)
             driver.switch_to.active_element.send_keys(token, Keys.ENTER)
+        page.wait(lambda: "The model cannot be loaded: " in " ".join(page.texts("#answer .error")))
+        write_slow_echo(tmp_path / "new", tmp_path / "go").rename(tmp_path / "model/2")
+        page.wait(lambda: page.one("#answer").text == "The model is loading.")
+        assert page.one("#answer").get_attribute("aria-busy") == "false"  # screen readers say it
+        assert page.one("#answer").get_attribute("aria-live") == "polite"
+        (tmp_path / "go").touch()
         page.wait(lambda: page.all("#field-text"))
-        driver.switch_to.active_element.send_keys(Keys.TAB)
+        assert page.one("#version").text == "version 2" and page.texts("#answer .error") == []
+        assert page.one("#answer").text == "Nothing asked yet."
         page.one("#field-text").send_keys("play some music", Keys.CONTROL, Keys.ENTER)
         page.wait(lambda: "play some music" in page.one("#answer").text)
         page.idle()
@@ -366,8 +312,7 @@ def test_a_token_is_asked_for_and_kept(driver, tmp_path):
 
 
 @pytest.mark.skipif(not AXE, reason="needs axe-core (npm pack axe-core) and AXE_CORE, the path of its axe.min.js")
-@pytest.mark.parametrize("width", [360, 1200])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width,scheme", [(360, "light"), (1200, "dark")])
 def test_nothing_overflows_and_axe_finds_nothing(page, width, scheme):
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
         "width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600})

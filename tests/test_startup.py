@@ -80,7 +80,7 @@ def test_levels_hide_what_is_below_them(tmp_path, level, letters):
     assert [line[0] for line in done.stderr.splitlines()] == list(letters)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a child process that outlives the import")
 def test_processes_that_the_import_starts_are_not_waited_for(tmp_path):
     (tmp_path / "tensorflow.py").write_text("import subprocess; subprocess.Popen(['sleep', '4'])")
     done = run("import time; from keras_bert import startup; startup.quiet_tensorflow(); begin = time.monotonic(); "
@@ -109,7 +109,7 @@ def test_onednn_is_left_alone_once_tensorflow_is_imported(tmp_path):
     assert done.stdout == "None\n"
 
 
-@pytest.mark.slow
+@pytest.mark.slow("a server that imports Keras")
 def test_a_server_does_not_import_keras():
     done = run("import keras_bert.serving.worker, sys; assert 'tensorflow' not in sys.modules; "
                "keras_bert.serving.worker.import_tensorflow(); assert not [name for name in sys.modules if "

@@ -243,7 +243,7 @@ def test_strategies_are_those_of_transformers(tagger, tmp_path, strategy):
     assert found > 600
 
 
-@pytest.mark.slow
+@pytest.mark.slow("entities of characters in an export")
 def test_characters_from_training_to_export(tmp_path, pretrained, run):
     rows = [{"text": "play the lights\u0301 now", "entities": [{"start": 9, "end": 14, "label": "lamp"}]},
             {"text": "stop 🎵 the songs", "entities": [{"start": 11, "end": 15, "label": "sound"}]}]

@@ -92,19 +92,6 @@ def test_pickles(pretrained, options):
     assert_same_tensors(pretrained, tensors)
 
 
-@pytest.mark.peers
-def test_a_pickle_gives_the_outputs_of_transformers(pretrained):
-    model = transformers.BertModel.from_pretrained(pretrained).eval()
-    torch.save(model.state_dict(), pretrained / "pytorch_model.bin")
-    (pretrained / "model.safetensors").unlink()
-    ids = np.arange(12).reshape(2, 6)
-    with torch.inference_mode():
-        wanted = model(torch.from_numpy(ids)).last_hidden_state.numpy()
-    inputs = {"input_word_ids": ids.astype("int32"), "input_mask": np.ones_like(ids, "int32"),
-              "segment_ids": np.zeros_like(ids, "int32")}
-    np.testing.assert_allclose(BertLayer.from_pretrained(pretrained)(inputs)[1], wanted, rtol=0, atol=1e-5)
-
-
 class RunsCode:
     """What pickle writes as a call of a shell command."""
 

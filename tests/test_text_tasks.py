@@ -109,13 +109,13 @@ def answer_by():
     return answer_by
 
 
-@pytest.mark.slow
+@pytest.mark.slow("graphs of raw texts")
 def test_regression_of_pairs(models, answers):
     wanted = models["regress"](TOKENIZER(TEXTS, QUESTIONS, LENGTH))[:, 0].numpy()
     assert np.ptp(wanted) > 0.05 and answers("regress")["texts"]["value"] == close(wanted)
 
 
-@pytest.mark.slow
+@pytest.mark.slow("graphs of raw texts")
 def test_words_and_entities_of_texts_of_any_length(models, answers, pieces):
     found = []
     for row, (text, words) in enumerate(zip(TEXTS, pieces)):
@@ -142,7 +142,7 @@ def test_entities_of_any_labels(answer_by):
     check()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("graphs of raw texts")
 def test_answers_from_contexts_of_any_length(models, answers, pieces):
     wanted = [find(lambda *ids: models["span"](ids), question, sum(words, []), text, **SPANS)
               for question, words, text in zip(TOKENIZER.ids(QUESTIONS), pieces, TEXTS)]
@@ -159,7 +159,7 @@ def whole_numbers(ids, mask, segments):
 @pytest.mark.parametrize("options", [
     {}, {"null_threshold": -2.0, "doc_stride": 1, "max_answer_length": 1},
     pytest.param({"null_threshold": 0.0, "doc_stride": 50, "max_query_length": 1, "max_answer_length": 30},
-                 marks=pytest.mark.slow)])
+                 marks=pytest.mark.slow("graphs of raw texts"))])
 def test_answers_of_equal_scores_and_null_answers(answer_by, options):
     options = SPANS | options
     answer = answer_by(SpanFinder(**options), whole_numbers)
@@ -179,7 +179,7 @@ def test_answers_of_equal_scores_and_null_answers(answer_by, options):
     check()
 
 
-@pytest.mark.slow
+@pytest.mark.slow("graphs of raw texts")
 def test_choices(models, answers):
     rows = [row for prompt, endings in zip(QUESTIONS, CHOICES) for row in TOKENIZER.pack([prompt] * 4, endings, LENGTH)]
     ids = packing.pad(rows, TOKENIZER.pad_id)
@@ -189,7 +189,7 @@ def test_choices(models, answers):
     assert found["choice"].tolist() == logits.argmax(1).tolist() and len(set(found["choice"])) > 1
 
 
-@pytest.mark.slow
+@pytest.mark.slow("graphs of token ids")
 @pytest.mark.parametrize("task", CALLS)
 def test_token_ids_get_what_the_head_gives(models, answers, task):
     inputs = CALLS[task]["ids"][1]
@@ -206,7 +206,7 @@ def test_token_ids_get_what_the_head_gives(models, answers, task):
         name: close(real(tensor)) for name, tensor in wanted[task]().items()}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("graphs of an empty batch")
 @pytest.mark.parametrize("task", CALLS)
 def test_no_texts(answers, task):
     shapes = {"regress": {(0,)}, "tag": {(0, 0)}, "span": {(0,)}, "choice": {(0,), (0, 3)}}
@@ -215,7 +215,7 @@ def test_no_texts(answers, task):
         assert {array.shape for array in answers(task)["blank"].values()} == {(1, 0)}
 
 
-@pytest.mark.slow
+@pytest.mark.slow("graphs of bytes that are not UTF-8")
 def test_what_is_not_utf8_is_left_out(answers):
     tags = answers("tag")["broken"]
     assert (tags["word_start"] >= 0).sum(axis=1).tolist() == [0, 3, 2, 0]

@@ -3,8 +3,10 @@
     python tests/write_golden.py tests/data/golden/0.1
 
 The files of version 0.1 are from a checkout of commit 1117940 on PYTHONPATH, with keras_bert/export linked to export,
-and TensorFlow 2.20. For a later version, adapt the calls below to its API, write a new folder, and leave those of the
-earlier versions as they are.
+and TensorFlow 2.20. Those of version 0.2 are from commit db2150b and TensorFlow 2.21, with this file as it was there,
+and with `write_converted`. Their threshold of spans is not the fitted one, which is the score of a question that is
+asked. For a later version, adapt the calls below to its API, write a new folder, and leave those of the earlier
+versions as they are.
 
     VERSION/versions.json          what wrote the folder
     VERSION/KIND/NAME.tar.xz       an artifact
@@ -36,6 +38,7 @@ import keras
 import numpy as np
 
 import keras_bert
+from keras_bert.convert import convert, open_source
 from keras_bert.export import export_encoder, export_preprocessor, export_text_model, export_version
 from keras_bert.files.json_files import write_json
 from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
@@ -93,6 +96,7 @@ IDS = {
     "input_mask": [[1, 1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0]],
     "input_type_ids": [[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 0, 0, 0, 0, 0]],
 }
+SEGMENTS = dict(zip(("input_word_ids", "input_mask", "segment_ids"), IDS.values()))
 FINETUNE = {"train": "train.tsv", "valid": "valid.tsv", "model": "pretrained", "batch_size": 4, "epochs": 6,
             "learning_rate": 0.02, "dropout": 0.0, "save_steps": 2, "seed": 1}
 PRETRAIN = {"train": "examples", "valid": "examples", "config": "config.json", "batch_size": 4, "steps": 12,
@@ -319,6 +323,25 @@ def write_litert(writer, models, asked):
                    keras_bert.LiteModel.load(path).predict(*columns, **options))
 
 
+def write_converted(writer):
+    """The model of intents and a cased encoder, converted to each format that can store them."""
+    shutil.copytree("pretrained", "cased")
+    settings = json.loads(pathlib.Path("cased/tokenizer_config.json").read_text())
+    write_json("cased/tokenizer_config.json", settings | {"do_lower_case": False})
+    for source, forms in {"intent": ("huggingface", "keras_bert", "kerashub", "tf1"),
+                          "cased": ("garden", "huggingface", "hub", "keras_bert", "kerashub", "tf1")}.items():
+        for form in forms:
+            path = f"{source}_{form}"
+            convert(source, path, form, allow_inexact=True)
+            read = open_source(path)
+            encoder = keras_bert.BertLayer.from_pretrained(path)
+            answers = {"tokens": read.tokenizer(TEXTS, max_length=16)["input_word_ids"], "labels": read.labels,
+                       "pooled_output": encoder(_arrays(SEGMENTS))[0]}
+            if source == "intent":
+                answers["logits"] = keras_bert.BertClassifier.from_pretrained(path)(_arrays(SEGMENTS))
+            writer.add(f"converted/{path}", [path], {"path": path, "texts": TEXTS, "ids": SEGMENTS}, answers)
+
+
 def write_keras_files(writer, bert):
     """`.keras` files: a functional model with a BertLayer, a head with its optimizer, a HubLayer."""
     inputs = [keras.Input((None,), dtype="int32", name=name) for name in IDS]
@@ -371,6 +394,7 @@ def write(folder):
         write_encoders(writer, pretrainer)
         write_text_models(writer, pretrainer.bert, models, asked)
         write_litert(writer, models, asked)
+        write_converted(writer)
         write_keras_files(writer, pretrainer.bert)
     packages = ("tensorflow", "keras", "numpy", "tokenizers", "safetensors")
     write_json(folder / "versions.json", {
