@@ -5,7 +5,6 @@ import dataclasses
 
 import hypothesis
 import hypothesis.strategies as st
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -33,24 +32,7 @@ def shared_bert():
     return randomize(BertLayer(TINY))
 
 
-@pytest.mark.parametrize("dtype,compute", [("float32", "float32"), ("bfloat16", "bfloat16"), ("float16", "float16"),
-                                           ("mixed_bfloat16", "bfloat16"), ("mixed_float16", "float16")])
-def test_dtypes(dtype, compute, shared_bert):
-    bert = BertLayer(TINY, dtype=dtype)
-    bert.set_weights(shared_bert.get_weights())
-    variables = "float32" if dtype.startswith("mixed") else compute
-    assert {keras.backend.standardize_dtype(weight.dtype) for weight in bert.weights} == {variables}
-    inputs = random_inputs(3, 7)
-    inputs["input_mask"][1, 4:] = 0
-    expected = shared_bert(inputs)
-    for got, wanted in zip(bert(inputs), expected):
-        assert keras.backend.standardize_dtype(got.dtype) == compute
-        # bfloat16 has 8 bits of precision, float16 has 11; two blocks deep, values up to 3.
-        tolerance = {"float32": 0, "bfloat16": 0.1, "float16": 0.01}[compute]
-        np.testing.assert_allclose(numpy(got), numpy(wanted), atol=tolerance)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_row_of_padding_alone_is_finite(dtype):
     bert = BertLayer(TINY, dtype=dtype)
     inputs = random_inputs(2, 5)
@@ -59,7 +41,7 @@ def test_a_row_of_padding_alone_is_finite(dtype):
         assert np.isfinite(numpy(output)).all()
 
 
-@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.settings(max_examples=10, deadline=None)
 @hypothesis.given(length=lengths(1, 12), padded_length=lengths(12, 40), seed=st.integers(0, 2**31))
 def test_padding_never_changes_a_real_token(shared_bert, length, padded_length, seed):
     real = random_inputs(2, length, seed=seed)
@@ -197,35 +179,6 @@ def test_each_dropout_of_the_encoder_has_its_own_seed(shared_bert, monkeypatch):
     assert len(seeds) == len(set(seeds)) == 1 + 3 * TINY.num_hidden_layers  # of the embeddings, and of each block
 
 
-def test_keras_file_round_trip(tmp_path, shared_bert):
-    names = ("input_word_ids", "input_mask", "segment_ids")
-    tensors = [keras.Input((None,), dtype="int32", name=name) for name in names]
-    pooled, sequence = shared_bert(tensors)
-    assert pooled.shape == (None, 16) and sequence.shape == (None, None, 16)
-    model = keras.Model(tensors, [pooled, sequence])
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    inputs = random_inputs(3, 8)
-    for got, wanted in zip(again(list(inputs.values())), model(list(inputs.values()))):
-        np.testing.assert_array_equal(numpy(got), numpy(wanted))
-
-
-def test_classifier_round_trip_and_fit(tmp_path, shared_bert):
-    bert = BertLayer(TINY)
-    bert.set_weights(shared_bert.get_weights())
-    model = BertClassifier(bert, 3, dropout=0.0)
-    inputs = random_inputs(8, 5)
-    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    before = {weight.path: numpy(weight) for weight in model.weights}
-    model.fit(inputs, np.arange(8) % 3, verbose=0)
-    unmoved = [weight.path for weight in model.weights if (before[weight.path] == numpy(weight)).all()]
-    assert all("key/bias" in path for path in unmoved)  # it cancels in the softmax: no gradient but rounding
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(numpy(again(inputs)), numpy(model(inputs)))
-    assert model(inputs).shape == (8, 3)
-
-
 @pytest.mark.parametrize("directionality,untouched", [("ltr", slice(0, 4)), ("rtl", slice(5, None)), ("bidi", None)])
 def test_a_token_sees_one_side_alone(directionality, untouched):
     bert = randomize(BertLayer(dataclasses.replace(TINY, directionality=directionality)))
@@ -237,9 +190,8 @@ def test_a_token_sees_one_side_alone(directionality, untouched):
     assert untouched is None or not changed[untouched].any()
 
 
-@pytest.mark.parametrize("directionality", ["bidi", "ltr"])
-def test_the_last_block_for_some_tokens_alone(directionality):
-    bert = randomize(BertLayer(dataclasses.replace(TINY, directionality=directionality)))
+def test_the_last_block_for_some_tokens_alone():
+    bert = randomize(BertLayer(dataclasses.replace(TINY, directionality="ltr")))  # test_matrix.py has the other
     inputs = random_inputs(3, 9)
     inputs["input_mask"][1, 6:] = 0
     positions = np.array([[3, 0], [5, 5], [8, 1]], "int32")
