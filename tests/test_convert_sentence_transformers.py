@@ -72,9 +72,13 @@ def test_pooling_counts_no_padding(bert, pooling, normalize, layout):
     np.testing.assert_allclose(numpy(model(inputs)), wanted, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False), ("max", True)])
-def test_round_trip(tmp_path, pooling, normalize):
-    folder = write(tmp_path / "first", pooling, normalize)
+@pytest.mark.parametrize(("pooling", "normalize"), [("cls", False), ("max", True)])
+def test_poolings(tmp_path, pooling, normalize):
+    source = open_source(write(tmp_path / "folder", pooling, normalize))
+    assert source.options == {"pooling": pooling, "normalize": normalize}
+
+
+def test_round_trip(folder, tmp_path):
     found = convert(folder, tmp_path / "keras", "keras_bert")
     assert found.keys() == {"sequence_output", "embedding"} and max(found.values()) == 0
     convert(tmp_path / "keras", tmp_path / "second", "sentence_transformers")
