@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 from keras_bert.convert import convert
 from keras_bert.text import BertTokenizer
@@ -14,14 +14,21 @@ from conftest import Peer
 
 TEXTS = ["The quick brown fox jumps over the lazy dog.", "How do I reset my password?", "北京 and Zürich", "ok"]
 torch, transformers, keras_hub = Peer("torch"), Peer("transformers"), Peer("keras_hub")
-pytestmark = [pytest.mark.peers, pytest.mark.slow("real sizes and weights, in the libraries themselves")]
+pytestmark = [pytest.mark.peers, pytest.mark.slow("weights of a real size, in the libraries themselves")]
 
 
 @pytest.fixture(scope="module")
 def minilm(minilm, tmp_path_factory):
-    """MiniLM's encoder alone: without the modules of sentence-transformers."""
-    ignore = shutil.ignore_patterns("modules.json", "1_Pooling")
-    return shutil.copytree(minilm, tmp_path_factory.mktemp("minilm") / "encoder", ignore=ignore)
+    """The first half of MiniLM's encoder: without the modules of sentence-transformers."""
+    folder = tmp_path_factory.mktemp("minilm")
+    for name in ("vocab.txt", "tokenizer_config.json"):
+        shutil.copy(minilm / name, folder)
+    config = json.loads((minilm / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 3}))
+    save_file({name: array for name, array in load_file(minilm / "model.safetensors").items()
+               if not name.startswith(("encoder.layer.3", "encoder.layer.4", "encoder.layer.5"))},
+              folder / "model.safetensors")
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +92,7 @@ def test_through_kerashub_and_the_garden(minilm, tanh, inputs, tmp_path):
     backbone.save_to_preset(str(tmp_path / "peer"))
 
     convert(tmp_path / "peer", tmp_path / "garden", "garden")
-    encoder = networks.BertEncoderV2(vocab_size=30522, hidden_size=384, num_layers=6, num_attention_heads=12,
+    encoder = networks.BertEncoderV2(vocab_size=30522, hidden_size=384, num_layers=3, num_attention_heads=12,
                                      inner_dim=1536, type_vocab_size=2, max_sequence_length=512)
     encoder(encoder.inputs)
     prefix = tf.train.latest_checkpoint(str(tmp_path / "garden"))

@@ -25,12 +25,13 @@ def numpy(tensor):
     return ops.convert_to_numpy(tensor)
 
 
-def write(folder, pooling="mean", normalize=True):
+def write(folder, pooling="mean", normalize=True, **settings):
     """Writes a folder of the tiny encoder; returns its path."""
     folder.mkdir()
     model = BertEmbedder(randomize(BertLayer(TINY)), pooling, normalize)
     sentence_transformers.write(
-        Weights.of(model, BertTokenizer(TINY_VOCABULARY), settings={"task": "embed", "max_length": 20}), folder)
+        Weights.of(model, BertTokenizer(TINY_VOCABULARY), settings={"task": "embed", "max_length": 20} | settings),
+        folder)
     return folder
 
 
@@ -72,9 +73,17 @@ def test_pooling_counts_no_padding(bert, pooling, normalize, layout):
     np.testing.assert_allclose(numpy(model(inputs)), wanted, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False), ("max", True)])
-def test_round_trip(tmp_path, pooling, normalize):
-    folder = write(tmp_path / "first", pooling, normalize)
+@pytest.mark.parametrize(("pooling", "normalize"), [("cls", False), ("max", True)])
+def test_poolings(tmp_path, pooling, normalize):
+    columns = {"text_column": "question"}
+    source = open_source(write(tmp_path / "folder", pooling, normalize, columns=columns))
+    assert source.options == {"pooling": pooling, "normalize": normalize}
+    assert source.settings == {"task": "embed", "max_length": 20, "columns": columns}
+    # The library has files of its own for the other settings.
+    assert json.loads((tmp_path / "folder/keras_bert_settings.json").read_text()) == {"columns": columns}
+
+
+def test_round_trip(folder, tmp_path):
     found = convert(folder, tmp_path / "keras", "keras_bert")
     assert found.keys() == {"sequence_output", "embedding"} and max(found.values()) == 0
     convert(tmp_path / "keras", tmp_path / "second", "sentence_transformers")

@@ -25,7 +25,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.tasks import Classify, Span, run_model
 from keras_bert.tasks.squad import QuestionExample
 from keras_bert.text import BertTokenizer, load_vocabulary
-from keras_bert.weights import huggingface, native, tf1
+from keras_bert.weights import huggingface, native, sentence_transformers, tf1
 from keras_bert.weights.kinds import POOLER, initial, shapes, variable
 from keras_bert.weights.source import Weights
 
@@ -255,11 +255,10 @@ def test_files(tmp_path, case, head):
 @pytest.mark.parametrize("case", ["electra, narrow", "distilbert"])
 def test_embedders(tmp_path, case):
     model = randomize(models.BertEmbedder(BertLayer(CONFIGS[case]), "mean", normalize=True))
-    native.write(Weights.of(model, tokenizer_of(CONFIGS[case]), None, {"task": "embed", "max_length": 16}),
-                 str(tmp_path))
-    convert(tmp_path, tmp_path / "target", "sentence_transformers")
-    assert json.loads((tmp_path / "target/config.json").read_text())["model_type"] == case.split(",")[0]
-    assert load_pretrained(tmp_path / "target", models.BertEmbedder).bert.config == CONFIGS[case]
+    sentence_transformers.write(
+        Weights.of(model, tokenizer_of(CONFIGS[case]), None, {"task": "embed", "max_length": 16}), str(tmp_path))
+    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == case.split(",")[0]
+    assert load_pretrained(tmp_path, models.BertEmbedder).bert.config == CONFIGS[case]
 
 
 @pytest.mark.parametrize("format,case,words", [
