@@ -9,7 +9,6 @@ import pathlib
 import re
 import runpy
 import shlex
-import shutil
 import subprocess
 import sys
 from typing import Literal
@@ -28,6 +27,7 @@ from keras_bert.inference.features import POOLING
 from keras_bert.training import TASKS
 from keras_bert.training.optimizer import OPTIMIZERS
 
+import zoo
 from conftest import finetune_command
 
 
@@ -169,12 +169,11 @@ def test_objects_are_no_flags(tmp_path):
         "kind": Literal["a", "b"], "model": arguments.Path | object}
 
 
-def test_formats_of_the_flag_are_those_of_the_table():
-    assert set(make_flags(arguments_of("convert"))["format"].parser.enum_values) == set(FORMATS)
-    assert set(make_flags(arguments_of("finetune"))["task"].parser.enum_values) == set(TASKS)
-    assert set(make_flags(arguments_of("pretrain"))["optimizer"].parser.enum_values) == set(OPTIMIZERS)
-    assert set(make_flags(arguments_of("pretrain"))["directionality"].parser.enum_values) == set(DIRECTIONALITIES)
-    assert set(make_flags(arguments_of("features"))["pooling"].parser.enum_values) == set(POOLING)
+def test_values_of_a_flag_are_those_of_the_table():
+    for command, flag, table in (
+            ("convert", "format", FORMATS), ("finetune", "task", TASKS), ("pretrain", "optimizer", OPTIMIZERS),
+            ("pretrain", "directionality", DIRECTIONALITIES), ("features", "pooling", POOLING)):
+        assert set(make_flags(arguments_of(command))[flag].parser.enum_values) == set(table)
 
 
 def test_values_are_checked_by_the_annotations():
@@ -226,23 +225,6 @@ def test_help_without_docstrings():
     assert run.returncode == 0 and "make-pretraining-data" in run.stdout, run.stderr
 
 
-@pytest.mark.parametrize("arguments,status,message", [
-    (["make-pretraining-data", "--input=", "--vocab=v", "--output=o"], 1, "input must name at least one text file"),
-    (["serve", "--model="], 1, "--model=: must be PATH or NAME=PATH"),
-    (["serve", "--model=a/b=answers"], 1, "--model=a/b=answers: the model at a/b=answers needs a name of letters, "
-     "digits and . _ -, not 'b=answers': --model=NAME=a/b=answers"),
-    (["serve", "--model=m", "--port=18611", "--grpc_port=18611"], 1,
-     "--grpc_port must be another port than --port; got 18611"),
-    (["serve", "--model=m", "--allowed_host=x.example", "--allowed_host=http://x.example/"], 1,
-     "--allowed_host must be a name, without a scheme or a path; got 'http://x.example/'"),
-    (["evaluate", "--model=m", "--data=d", "--nochoose_threshold=true"], 2, "choose_threshold")])
-def test_empty_and_impossible_values_are_one_line(run, arguments, status, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "v").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]))
-    code, output, messages = run(*arguments)
-    assert (code, output, len(messages)) == (status, [], 1) and message in messages[0], messages
-
-
 def test_arguments_are_made_plain():
     given = [np.int64(3), np.float32(0.5), pathlib.Path("a/b"), (1, np.float64(2)), True, None, "x", {"a": 1}]
     made = arguments.plain(given)
@@ -250,13 +232,8 @@ def test_arguments_are_made_plain():
     assert [type(value) for value in made[:2]] == [int, float] and json.dumps(made)
 
 
-def test_a_threshold_is_for_intents(run, trained, tmp_path):
-    from keras_bert.training import FineTuned
-
-    tuned = FineTuned.load(trained)
-    settings = {"task": "classify", "pairs": False, "max_length": tuned.task.max_length}
-    folder = shutil.copytree(trained, tmp_path / "classify")
-    (folder / "settings.json").write_text(json.dumps(settings))
+def test_a_threshold_is_for_intents(run):
+    folder = zoo.model("pairs")
     status, _, messages = run("evaluate", f"--model={folder}", f"--data={folder}", "--choose_threshold")
     assert (status, messages) == (
         1, [f"keras-bert: --choose_threshold is for the tasks intent and multilabel; {folder} is of the task classify"])
@@ -276,15 +253,10 @@ def test_a_threshold_that_nothing_decides_is_kept(run, trained, tmp_path):
     assert FineTuned.load(trained).calibrate(data).task.threshold == 0.25
 
 
-def test_pairs_are_two_lists(bert, tokenizer):
-    from keras_bert.models import BertClassifier
-    from keras_bert.tasks import TASKS
-    from keras_bert.training import FineTuned
-
-    model = FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["a", "b"], pairs=True))
+def test_pairs_are_two_lists():
     with pytest.raises(InputError, match=re.escape(
             "this model takes pairs of texts, as lists: predict(texts, text_pairs); got 1 list")):
-        model.predict([("play music", "a song"), ("light", "lamp")])
+        zoo.make("pairs").predict([("play music", "a song"), ("light", "lamp")])
 
 
 def test_signatures_are_readable():

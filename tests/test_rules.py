@@ -92,10 +92,10 @@ def googles(request):
 
 @pytest.mark.peers
 def test_each_character_becomes_what_the_reference_makes_of_it(googles):
-    """All that are assigned, and one in 37 of the others."""
+    """All that are assigned, and one in 37 of the others and of those for private use."""
     rules, reference = googles
-    unassigned = [c for c in characters() if unicodedata.category(c) == "Cn"]
-    for character in sorted({*characters()} - {*unassigned}) + unassigned[::37]:
+    uniform = [c for c in characters() if unicodedata.category(c) in ("Cn", "Co")]
+    for character in sorted({*characters()} - {*uniform}) + uniform[::37]:
         text = f"B{character}e"
         assert rules.normalize(text).split() == reference(text), ascii(text)
 
@@ -103,7 +103,7 @@ def test_each_character_becomes_what_the_reference_makes_of_it(googles):
 @pytest.mark.peers
 def test_hard_texts_become_the_words_of_the_reference(googles):
     rules, reference = googles
-    for text in hard_texts(50_000, seed=1):
+    for text in hard_texts(20_000, seed=1):
         assert rules.normalize(text).split() == reference(text), ascii(text)
 
 
