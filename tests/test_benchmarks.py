@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import hashlib
 import http.server
-import importlib.util
+import importlib
 import io
 import json
 import os
@@ -159,19 +159,16 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(run_benchmark, real_texts
         (tmp_path / f"ner/wnut17/{name}.conll").write_text("".join(
             f"play\tO\nthe\tB-song\nlight\tI-song\nmusic\tI-song\nnow\tO\nplease\tO\nnumber\tO\n{number}\tO\n\n"
             for number in range(count)))
-    with_peers = bool(importlib.util.find_spec("transformers"))
     monkeypatch.setattr(real_texts, "find", tmp_path.joinpath)
     for _ in range(2):  # the second reads the results
         rows = json.loads(run_benchmark(
             "long_texts", f"--results={tmp_path}/results.jsonl", "--seeds=0", f"--model={pretrained_once}",
-            f"--methods=cut-128,windows,{'transformers,' * with_peers}entities")[-1])["rows"]
+            "--methods=cut-128,windows,entities")[-1])["rows"]
         assert [(row["method"], row["read"]) for row in rows] == [
             ("cut-128", "cut at 128"), ("cut-128", "windows of 128, mean"), ("cut-128", "windows of 128, max"),
             ("windows", "windows of 128, mean"), ("windows", "windows of 128, max"),
-            *[("transformers", "cut at 128"), ("transformers", "windows of 128, mean")] * with_peers,
             *(("entities", name) for name in ("sentences, each alone", "documents, consecutive windows",
-                                              "documents, a window every 64 tokens",
-                                              *["documents, transformers' pipeline"] * with_peers))]
+                                              "documents, a window every 64 tokens"))]
         assert all(0 <= row.get("accuracy", row.get("f1_score")) <= 1 for row in rows)
         assert all(row["seconds"] > 0 and row["peak_mb"] > 0 for row in rows)
         assert all(row.get("divided") != 0 for row in rows)

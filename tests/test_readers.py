@@ -62,17 +62,6 @@ def test_all_tables_read_alike(tmp_path, rows, bom, end):
         assert examples == expected, suffix
 
 
-def test_texts_keep_what_other_readers_take_for_ends_of_lines(tmp_path):
-    path = write(tmp_path / "a.tsv", 'text\tlabel\na\rb\x85c\u2028"d\tx\n')
-    assert read_examples(path) == [Example('a\rb\x85c\u2028"d', None, "x", 2)]
-
-
-def test_rows_of_csv_are_those_of_a_spreadsheet(tmp_path):
-    (tmp_path / "a.csv").write_text('text,label\n"a\nb",x\n\n"c\n\nd",y\n')
-    examples = read_examples(tmp_path / "a.csv")
-    assert [(example.text, example.row) for example in examples] == [("a\nb", 2), ("c\n\nd", 4)]
-
-
 def test_the_limit_of_cells_is_not_one_of_the_process(tmp_path):
     """Of a cell longer than the default of the module `csv`."""
     limit, text = csv.field_size_limit(), "a" * 200_000
@@ -182,21 +171,21 @@ def test_columns_are_those_of_all_rows(tmp_path, suffix):
     assert list(rows) == [(1, {"b": 1, "a": None}), (2, {"b": None, "a": 2}), (3, {"b": 3, "a": None})]
 
 
-def test_a_byte_order_mark_is_skipped_at_the_start_of_a_file_alone(tmp_path):
-    path = write(tmp_path / "a.tsv", "\ufeff\ntext\tlabel\n\na\tb\n")
-    assert read_examples(path) == [Example("a", None, "b", 4)]
-    path = write(tmp_path / "a.jsonl", '\ufeff\n{"text": "a", "label": "b"}\n\u00a0\n')
-    assert read_examples(path) == [Example("a", None, "b", 2)]
-    path = write(tmp_path / "a.tsv", "\ufefftext\tlabel\n\ufeffa\tb\n")
-    assert read_examples(path) == [Example("\ufeffa", None, "b", 2)]
-
-
-@pytest.mark.parametrize("name, content", [
-    ("a.tsv", "text\tlabel\na\rb\0\tx\r\r\n\n"), ("a.csv", 'text,label\r\n"a\rb\0","x\r"\r\n\r\n'),
-    ("a.jsonl", '{"text": "a\\rb\\u0000", "label": "x\\r"}\r\n\r\n')])
-def test_carriage_returns_and_zero_bytes_inside_cells_are_kept(tmp_path, name, content):
-    (example,) = read_examples(write(tmp_path / name, content))
-    assert (example.text, example.label) == ("a\rb\0", "x\r")
+@pytest.mark.parametrize("name, content, expected", [
+    # What other readers take for ends of lines.
+    ("a.tsv", 'text\tlabel\na\rb\x85c\u2028"d\tx\n', [('a\rb\x85c\u2028"d', "x", 2)]),
+    ("a.tsv", "text\tlabel\na\rb\0\tx\r\r\n\n", [("a\rb\0", "x\r", 2)]),
+    ("a.csv", 'text,label\r\n"a\rb\0","x\r"\r\n\r\n', [("a\rb\0", "x\r", 2)]),
+    ("a.jsonl", '{"text": "a\\rb\\u0000", "label": "x\\r"}\r\n\r\n', [("a\rb\0", "x\r", 1)]),
+    # Rows of a spreadsheet.
+    ("a.csv", 'text,label\n"a\nb",x\n\n"c\n\nd",y\n', [("a\nb", "x", 2), ("c\n\nd", "y", 4)]),
+    # A byte order mark is skipped at the start of a file alone.
+    ("a.tsv", "\ufeff\ntext\tlabel\n\na\tb\n", [("a", "b", 4)]),
+    ("a.jsonl", '\ufeff\n{"text": "a", "label": "b"}\n\u00a0\n', [("a", "b", 2)]),
+    ("a.tsv", "\ufefftext\tlabel\n\ufeffa\tb\n", [("\ufeffa", "b", 2)])])
+def test_ends_of_lines_and_marks(tmp_path, name, content, expected):
+    assert read_examples(write(tmp_path / name, content)) == [
+        Example(text, None, label, row) for text, label, row in expected]
 
 
 # Published layouts, one row each as the releases have it.

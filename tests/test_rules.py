@@ -92,9 +92,11 @@ def googles(request):
 
 @pytest.mark.peers
 def test_each_character_becomes_what_the_reference_makes_of_it(googles):
-    """All that are assigned, and one in 37 of the others and of those for private use."""
+    """All that are assigned, but one in 37 of ideographs, Korean syllables, private and unassigned characters, which
+    the digests below keep as they are."""
     rules, reference = googles
-    uniform = [c for c in characters() if unicodedata.category(c) in ("Cn", "Co")]
+    uniform = [c for c in characters() if unicodedata.category(c) in ("Cn", "Co") or is_ideograph(ord(c))
+               or "\uac00" <= c <= "\ud7a3"]
     for character in sorted({*characters()} - {*uniform}) + uniform[::37]:
         text = f"B{character}e"
         assert rules.normalize(text).split() == reference(text), ascii(text)
@@ -103,7 +105,7 @@ def test_each_character_becomes_what_the_reference_makes_of_it(googles):
 @pytest.mark.peers
 def test_hard_texts_become_the_words_of_the_reference(googles):
     rules, reference = googles
-    for text in hard_texts(20_000, seed=1):
+    for text in hard_texts(10_000, seed=1):
         assert rules.normalize(text).split() == reference(text), ascii(text)
 
 
