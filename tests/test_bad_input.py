@@ -170,8 +170,10 @@ def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, intents,
         list(read_tagged(folder))
 
 
-def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
-    encoder, no_vocabulary = exported(), shutil.copytree(pretrained, tmp_path / "no_vocabulary")
+def test_wrong_folders(run, trained, pretrained, intents, tmp_path):
+    encoder, no_vocabulary = tmp_path / "encoder", shutil.copytree(pretrained, tmp_path / "no_vocabulary")
+    encoder.mkdir()
+    (encoder / "saved_model.pb").touch()
     (no_vocabulary / "vocab.txt").unlink()
     empty, versions, rows = tmp_path / "empty", tmp_path / "versions", tmp_path / "rows.tsv"
     rows.write_text("text\tlabel\nplay\tmusic\nfly\tflight\n")

@@ -92,8 +92,9 @@ STEPS = 34
 
 
 @pytest.fixture(params=CASES)
-def case(request, tmp_path):
+def case(request, tmp_path, monkeypatch):
     """(path, old content, new content), the old content written."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)  # which takes long while other programs write
     old, new = CASES[request.param]
     if old is not None:
         write(tmp_path / "out", old)
@@ -141,6 +142,7 @@ def test_an_error_at_any_step(case, monkeypatch, action, late):
 
 def kill_at_each_step(folder, name, late):
     """Kills a process (SIGKILL) at each step of replacing. Forks, hence runs in a process without threads."""
+    os.fsync = lambda file: None
     path, (old, new) = pathlib.Path(folder, "out"), CASES[name]
     kills, moved_back = 0, 0
     for step in range(1, STEPS + 1):
