@@ -70,6 +70,8 @@ def test_pair():
     np.testing.assert_array_equal(inputs["input_word_ids"], [[2, 4, 5, 3, 6, 3], [2, 6, 3, 4, 5, 3]])
     np.testing.assert_array_equal(inputs["segment_ids"], [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 1]])
     np.testing.assert_array_equal(inputs["input_mask"], np.ones((2, 6)))
+    assert tokenizer.pack_with_cuts(["a b", "a b"], ["c", "a b"], max_length=6)[1] == [1]  # the second alone is cut
+    assert tokenizer.pack_with_cuts(["a b c", "a b"], max_length=4)[1] == [0]
 
 
 def test_padding_is_segment_0_and_masked():
