@@ -1,7 +1,9 @@
 """Mistakes on the command line: one line each, and nothing left behind."""
 
 import json
+import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -21,10 +23,8 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
 @pytest.mark.parametrize("arguments,status,words", [
     ([], 2, []),
     (["teach"], 2, ["'teach'", "finetune, evaluate, predict, export, export preprocessor,"]),
-    (["finetune", "--epoch=3"], 2, ["epoch", "epochs"]),
-    (["finetune", "--epochs=many"], 2, ["--epochs", "many"]),
     (["finetune", "--train=a.tsv"], 2, ["--model", "--output"]),
-    (["finetune", "train.tsv"], 2, ["--name=value", "train.tsv"]),
+    (["finetune", "train.tsv"], 2, ["takes only flags, as --name=value", "train.tsv"]),
     (["predict"], 2, ["--model"]),
     (["predict", "--model=x", "--top_k=0", "hello"], 1, ["top_k must be at least 1", "0"]),
     (["predict", "--model=x"], 1, ["texts as arguments or --input", "neither"]),
@@ -35,12 +35,15 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
     (["evaluate", "--model=/nowhere", "--data=y.tsv"], 1, ["/nowhere", "there is no such folder"]),
     (["export", "--model=x", "--output=y", "--dtype=int8"], 2, ["--dtype", "int8"]),
     # The names of other libraries and of older versions.
-    (["fintune"], 2, ["did you mean finetune?"]),
+    (["fintune"], 2, ["'fintune' is not a command; did you mean finetune?"]),
+    (["qqq"], 2, ["the commands are finetune, evaluate"]),
+    (["finetune", "--epoch=1"], 2, ["there is no flag --epoch; did you mean --epochs?"]),
     (["train"], 2, ["did you mean finetune?"]),
     (["text-model"], 2, ["did you mean export text-model?"]),
     (["export", "textmodel"], 2, ["got 'textmodel'; did you mean export text-model?"]),
     (["--model=x", "predict"], 2, ["'--model=x' is not a command; give the command first"]),
-    (["finetune", "--task=ner"], 2, ["--task must be one of intent, classify,", "got 'ner'; did you mean tag?"]),
+    (["finetune", "--task=ner"], 2, ["--task must be one of intent, classify, multilabel, regress, tag, span, choice, "
+                                     "embed, rerank; got 'ner'; did you mean tag?"]),
     (["finetune", "--task=qa"], 2, ["did you mean span?"]),
     (["finetune", "--task=sts"], 2, ["did you mean regress?"]),
     (["finetune", "--task=sentiment"], 2, ["did you mean classify?"]),
@@ -55,6 +58,16 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
     (["finetune", "--overwrite=maybe"], 2, ["--overwrite must be True or False; got 'maybe'"]),
     (["pretrain", "--train=x", "--output=y", "--steps=9", "--config=L3-H100"], 1,
      ["--config must be an existing bert_config.json or a size: tiny,", "got 'L3-H100'"]),
+    (["make-pretraining-data", "--input=", "--vocab=minilm", "--output=o"], 1,
+     ["input must name at least one text file"]),
+    (["serve", "--model="], 1, ["--model=: must be PATH or NAME=PATH"]),
+    (["serve", "--model=a/b=answers"], 1, ["--model=a/b=answers: the model at a/b=answers needs a name of letters, "
+                                           "digits and . _ -, not 'b=answers': --model=NAME=a/b=answers"]),
+    (["serve", "--model=m", "--port=18611", "--grpc_port=18611"], 1,
+     ["--grpc_port must be another port than --port; got 18611"]),
+    (["serve", "--model=m", "--allowed_host=x.example", "--allowed_host=http://x.example/"], 1,
+     ["--allowed_host must be a name, without a scheme or a path; got 'http://x.example/'"]),
+    (["evaluate", "--model=m", "--data=d", "--nochoose_threshold=true"], 2, ["choose_threshold"]),
 ])
 def test_bad_usage_is_one_line(run, arguments, status, words):
     got, output, messages = run(*arguments)
@@ -65,132 +78,63 @@ def test_bad_usage_is_one_line(run, arguments, status, words):
             assert word in messages[0]
 
 
-def write(name, content):
-    def damage(folder):
-        (folder / name).write_bytes(content)
-        return name.split("/")[-1]
-
-    return damage
+def remove(path):
+    path.unlink()
 
 
-def cut(name):
-    def damage(folder):
-        (folder / name).write_bytes((folder / name).read_bytes()[:-50])
-        return name.split("/")[-1]
-
-    return damage
+def cut(path):
+    path.write_bytes(path.read_bytes()[:-50])
 
 
-def use(flag, name, content):
-    """Damage in a file of another name, given by `flag`."""
-    def damage(folder):
-        (folder / name).write_bytes(content)
-        return name, f"--{flag}={folder / name}"
-
-    return damage
+def folder_instead(path):
+    path.unlink()
+    path.mkdir()
 
 
 def config(**changes):
-    def damage(folder):
-        path = folder / "pretrained/config.json"
-        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-        return "pretrained"
-
-    return damage
+    return lambda path: path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def remove(name):
-    def damage(folder):
-        (folder / name).unlink()
-        return name.split("/")[-1]
-
-    return damage
-
-
-def folder_instead(name):
-    def damage(folder):
-        (folder / name).unlink()
-        (folder / name).mkdir()
-        return name.split("/")[-1]
-
-    return damage
-
-
-@pytest.mark.parametrize("damage", [
-    remove("train.tsv"), write("train.tsv", b""), write("train.tsv", b"\x80\x04\x95 pickled"),
-    write("train.tsv", b"question\tlabel\nplay\tmusic\n"), write("train.tsv", b"text\tlabel\nplay\n"),
-    write("valid.tsv", b"text\tlabel\nplay\tnever seen\n"), folder_instead("valid.tsv"),
-    write("pretrained/config.json", b"{}"), remove("pretrained/config.json"), cut("pretrained/model.safetensors"),
-    remove("pretrained/vocab.txt"), write("pretrained/vocab.txt", b"a\n"), folder_instead("pretrained/vocab.txt"),
-    write("pretrained/vocab.txt", "\n".join(TINY_VOCABULARY[:9]).encode()),
-    write("pretrained/tokenizer_config.json", b"{"), write("out", b"a file of mine"),
-    write("out.checkpoints", b"a file of mine"),
-    write("train.tsv", b"text\tlabel\n"), write("train.tsv", b"text\tlabel\tlabel\nplay\tmusic\tmusic\n"),
-    write("train.tsv", b"text\tlabel\nplay\tmusic\nturn on\tmusic\n"),
-    write("train.tsv", b"text\tlabel\nplay\t\n"),
-    write("valid.tsv", b"text\ttext_pair\tlabel\nplay\tsing\tmusic\n"),
-    write("valid.tsv", b"text\tlabel\n\xff\tmusic\n"),
-    use("train", "train.jsonl", b'{"text": "play", "label": "music"}\n{"text": "play"\n'),
-    use("train", "train.jsonl", b'{"text": 3, "label": "music"}\n'),
-    use("valid", "valid.csv", b'text,label\n"play,music\n'),
-    use("train", "train.xlsx", b"PK"), use("valid", "valid", b"text\tlabel\nplay\tmusic\n"),
-    write("pretrained/model.safetensors", b""), config(num_hidden_layers=3), config(hidden_size=20),
-    config(model_type="deberta"), config(vocab_size=61),
+@pytest.mark.parametrize("name,damage", [
+    ("train.tsv", remove), ("train.tsv", b"\x80\x04\x95 pickled"), ("train.tsv", b"text\tlabel\nplay\n"),
+    ("train.tsv", b"text\tlabel\nplay\tmusic\nturn on\tmusic\n"),
+    ("valid.tsv", b"text\tlabel\nplay\tnever seen\n"), ("valid.tsv", folder_instead),
+    ("valid.tsv", b"text\ttext_pair\tlabel\nplay\tsing\tmusic\n"), ("valid", b"text\tlabel\nplay\tmusic\n"),
+    ("out", b"a file of mine"), ("out.checkpoints", b"a file of mine"),
+    ("pretrained/vocab.txt", remove), ("pretrained/vocab.txt", b"a\n"), ("pretrained/vocab.txt", folder_instead),
+    ("pretrained/vocab.txt", "\n".join(TINY_VOCABULARY[:9]).encode()), ("pretrained/tokenizer_config.json", b"{"),
+    ("pretrained/model.safetensors", cut), ("pretrained/model.safetensors", b""),
+    ("pretrained/config.json", b"{}"), ("pretrained/config.json", remove),
+    ("pretrained/config.json", config(num_hidden_layers=3)), ("pretrained/config.json", config(hidden_size=20)),
+    ("pretrained/config.json", config(model_type="deberta")), ("pretrained/config.json", config(vocab_size=61)),
 ])
-def test_bad_input_is_one_line_and_leaves_nothing(run, intents, pretrained, tmp_path, damage):
-    damaged = damage(tmp_path)
-    name, *more = damaged if isinstance(damaged, tuple) else (damaged,)
+def test_bad_input_is_one_line_and_leaves_nothing(run, intents, pretrained, tmp_path, name, damage):
+    path = tmp_path / name
+    path.write_bytes(damage) if isinstance(damage, bytes) else damage(path)
     before = sorted(tmp_path.rglob("*"))
+    more = [f"--valid={path}"] if name == "valid" else []
     status, output, messages = run(*finetune_command(intents, pretrained, tmp_path / "out", *more))
     assert status == 1 and output == []
-    assert len(messages) == 1 and messages[0].startswith("keras-bert: ") and name in messages[0]
+    assert len(messages) == 1 and messages[0].startswith("keras-bert: ") and name.split("/")[0] in messages[0]
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("row,content", [
-    (2, "play"), (3, "play\tmusic\nfly\tflight"), (4, "a\tmusic\nb\tlight\n\tc\td")])
-def test_bad_rows_are_named(run, trained, tmp_path, row, content):
-    path = tmp_path / "data.tsv"
-    path.write_text(f"text\tlabel\n{content}\n")
-    status, output, messages = run("evaluate", f"--model={trained}", f"--data={path}")
-    assert status == 1 and output == [] and len(messages) == 1
-    assert messages[0].startswith(f"keras-bert: {path}: row {row}: ")
-
-
-KOREAN = "text\tlabel\n음악 틀어\t음악\n불 켜\t조명\n"
 GOOD = "text\tlabel\nplay\tmusic\nturn on\tlight\n"
 
 
 @pytest.mark.parametrize("name,content,flags,message", [
     ("train.tsv", GOOD, ["--text_column=sentence"], "there is no column 'sentence'; the columns are text, label"),
-    ("train.tsv", "", [], "must have columns and rows; it is empty"),
-    ("train.tsv", "text\tlabel\n", [], "must have rows; it has only a header: text, label"),
-    ("train.jsonl", "", [], "must have columns and rows; it is empty"),
-    ("train.json", "", ["--task=span"], "must hold questions; it is empty"),
-    ("train.tsv", KOREAN.encode("cp949"), [], "row 2: must be UTF-8 text: invalid start byte at byte 1; convert the "
-     "file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
-    ("train.tsv", KOREAN.encode("utf-16"), [], "row 1: must be UTF-8 text: invalid start byte at byte 1; convert the "
-     "file: iconv -f UTF-16 -t UTF-8 FILE > NEW_FILE"),
-    ("train.tsv", b"text\tlabel\ncaf\xe9\tfood\n", [], "row 2: must be UTF-8 text: invalid continuation byte at "
-     "byte 4; "
-     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
-    ("train.json", KOREAN.encode("cp949"), ["--task=span"], "must be UTF-8 text: invalid start byte at byte 12; "
-     "convert "
-     "the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)"),
-    ("train.tsv", "word\ttag\nplay\tO\n", ["--task=tag"], "row 1: a tag must be O, or B-, I-, E-, L-, S- or U- "
-     "and a type; got 'tag'; if this is a header, delete it"),
     ("train.tsv", "text\tlabel\nplay\tmusic\nturn on\tmusic\n", [],
      "a classifier needs at least two labels; every text has the label 'music'"),
-    ("valid.tsv", GOOD + "fly\tnone\n", [], "row 4: label 'none' does not occur in the training file; correct it, "
-     "or if "
-     "it marks texts that are out of scope, pass --out_of_scope_label='none'"),
+    ("valid.tsv", GOOD + "fly\tnone\n", [], "row 4: label 'none' does not occur in the training file; correct it, or "
+     "if it marks texts that are out of scope, pass --out_of_scope_label='none'"),
     ("valid.tsv", GOOD, ["--out_of_scope_label=none"], "no text has the --out_of_scope_label 'none'"),
 ])
 def test_a_message_about_a_file_says_what_to_do(run, intents, pretrained, tmp_path, name, content, flags, message):
     path = tmp_path / name
-    path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    files = [f"--{path.stem}={path}"]
-    status, output, messages = run(*finetune_command(intents, pretrained, tmp_path / "out", *files, *flags))
+    path.write_text(content)
+    status, output, messages = run(*finetune_command(
+        intents, pretrained, tmp_path / "out", f"--{path.stem}={path}", *flags))
     assert (status, output, messages) == (1, [], [f"keras-bert: {path}: {message}"])
 
 
@@ -226,10 +170,13 @@ def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, intents,
         list(read_tagged(folder))
 
 
-def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
-    encoder, no_vocabulary = exported(), shutil.copytree(pretrained, tmp_path / "no_vocabulary")
+def test_wrong_folders(run, trained, pretrained, intents, tmp_path):
+    encoder, no_vocabulary = tmp_path / "encoder", shutil.copytree(pretrained, tmp_path / "no_vocabulary")
+    encoder.mkdir()
+    (encoder / "saved_model.pb").touch()
     (no_vocabulary / "vocab.txt").unlink()
-    empty, versions = tmp_path / "empty", tmp_path / "versions"
+    empty, versions, rows = tmp_path / "empty", tmp_path / "versions", tmp_path / "rows.tsv"
+    rows.write_text("text\tlabel\nplay\tmusic\nfly\tflight\n")
     for folder in (empty, versions / "3", versions / "12"):
         folder.mkdir(parents=True)
     for arguments, message in (
@@ -257,6 +204,9 @@ def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
              f"{no_vocabulary}: vocab.txt or tokenizer.json is missing next to the weights; copy the model's there"),
             (["export", f"--model={intents[0]}", f"--output={tmp_path}/out"], f"{intents[0]}: must be a folder, a name "
              "that `keras-bert presets` lists or a Hugging Face id org/name; it is a file"),
+            (["evaluate", f"--model={trained}", f"--data={rows}"], f"{rows}: row 3: label 'flight' does not occur in "
+             "the training file; correct it, or if it marks texts that are out of scope, pass "
+             "--out_of_scope_label='flight'"),
             (["predict", f"--model={trained}", "--input=/nowhere", ], "/nowhere: cannot be read: No such file or "
              "directory"),
             (["export", f"--model={pretrained}", f"--output={trained}"],
@@ -264,14 +214,15 @@ def test_wrong_folders(run, trained, pretrained, exported, intents, tmp_path):
         assert run(*arguments)[::2] == (1, [f"keras-bert: {message}"])
 
 
-@pytest.mark.parametrize("command", [
-    ["finetune", "--train=a", "--valid=b", "--model=c", "--output=d", "--epochs=0"],
-    ["finetune", "--train=/nowhere", "--valid=b", "--model=c", "--output=d"],
-    ["pretrain", "--train=a", "--output=b", "--steps=0"], ["predict", "--model=/nowhere", "--top_k=0", "hello"],
-    ["evaluate", "--model=/nowhere", "--data=x"]])
-def test_bad_values_are_refused_before_tensorflow_is_imported(command):
-    code = "import sys, keras_bert.cli as c; s = c.run(sys.argv[1:]); assert s == 1 and 'tensorflow' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code, *command], check=True, capture_output=True)
+def test_neither_help_nor_refusals_of_values_import_tensorflow():
+    commands = [["finetune", "--help"], ["predict", "--model=/nowhere", "--top_k=0", "hello"],
+                ["finetune", "--train=a", "--valid=b", "--model=c", "--output=d", "--epochs=0"],
+                ["finetune", "--train=/nowhere", "--valid=b", "--model=c", "--output=d"],
+                ["pretrain", "--train=a", "--output=b", "--steps=0"], ["evaluate", "--model=/nowhere", "--data=x"]]
+    code = (f"import sys, keras_bert.cli as c; assert [c.run(one) for one in {commands}] == [0, 1, 1, 1, 1, 1]; "
+            "assert 'tensorflow' not in sys.modules")
+    run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert "--learning_rate" in run.stdout
 
 
 @pytest.mark.parametrize("module,command", [
@@ -321,11 +272,10 @@ def test_a_full_memory_is_one_line(run, intents, pretrained, tmp_path, monkeypat
     ({"input_word_ids": np.zeros((2, 4), "int32")}, "missing input_mask, input_type_ids, got input_word_ids"),
     ([np.full((2, 4), value, "int32") for value in (60, 1, 0)], "input_word_ids must be from 0 to 59; got 60 to 60"),
     ([np.full((2, 4), value, "int32") for value in (0, 1, 2)], "segment_ids must be from 0 to 1; got 2 to 2")])
-@pytest.mark.parametrize("layout", ["padded", "unpadded"])
-def test_wrong_inputs_of_the_encoder(inputs, message, layout):
-    with pytest.raises(ValueError) as error:
-        keras_bert.BertLayer(TINY, layout=layout)(inputs)
-    assert message in str(error.value)
+def test_wrong_inputs_of_the_encoder(inputs, message):
+    for layout in ("padded", "unpadded"):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            keras_bert.BertLayer(TINY, layout=layout)(inputs)
 
 
 def test_messages_for_python_have_no_flags(trained, intents, pretrained):
@@ -353,23 +303,26 @@ def test_messages_for_python_have_no_flags(trained, intents, pretrained):
 
 
 @pytest.mark.slow("a text of megabytes that takes time without end")
-def test_a_text_of_ten_megabytes_is_cut(run, intents, pretrained, tmp_path):
+@pytest.mark.usefixtures("eager")
+def test_a_text_of_megabytes_is_cut(run, intents, pretrained, tmp_path):
     with open(intents[0], "a") as file:
-        file.write("play music " * 900_000 + "\tmusic\n" + "x" * 10_000_000 + "\tlight\n")
+        file.write("play music " * 200_000 + "\tmusic\n" + "x" * 2_000_000 + "\tlight\n")
     assert run(*finetune_command(intents, pretrained, tmp_path / "out"))[0] == 0
 
 
 def test_a_broken_model_is_one_line(run, trained):
-    cut("model.keras")(trained)
+    cut(trained / "model.keras")
     status, output, messages = run("predict", f"--model={trained}", "hello")
     assert status == 1 and output == [] and len(messages) == 1 and "model.keras" in messages[0]
 
 
-@pytest.mark.slow("a command whose output is closed")
-def test_no_traceback_for_a_reader_that_leaves(trained):
-    command = f"{sys.executable} -m keras_bert.cli predict --model={trained} --input=- | head -1"
-    run = subprocess.run(["bash", "-c", f"yes play | head -5000 | {command}"], capture_output=True, text=True)
-    assert len(run.stdout.splitlines()) == 1 and "Traceback" not in run.stderr
+def test_a_reader_that_leaves_is_no_error():
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    run = subprocess.run([sys.executable, "-m", "keras_bert.cli", "finetune", "--help"], stdout=write_end,
+                         stderr=subprocess.PIPE)
+    os.close(write_end)
+    assert (run.returncode, run.stderr) == (0, b"")
 
 
 def test_an_output_never_replaces_its_inputs(run, trained, intents, tmp_path):

@@ -1,21 +1,24 @@
 """Benchmarks run to their line of JSON, on texts that every clone has or can download."""
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import http.server
-import importlib.util
+import importlib
 import io
 import json
 import os
 import pathlib
-import subprocess
 import sys
 import threading
+import types
+from unittest import mock
 
 import pytest
 from tensorflow.python.framework import test_util
 
+from keras_bert.config import BertConfig
 from keras_bert.models import BertEmbedder
 from keras_bert.weights import sentence_transformers
 from keras_bert.weights.source import Weights
@@ -29,21 +32,26 @@ LITE = "keras_bert", "keras_bert-litert", "keras_bert-litert-int8"
 
 @pytest.fixture
 def benchmark_module(monkeypatch):
-    """A function that imports a module of the benchmarks, which reads the bundled data."""
+    """A function that imports a module of the benchmarks, which reads the bundled data; each test has its own."""
     monkeypatch.delenv("KERAS_BERT_DATA", raising=False)
     monkeypatch.syspath_prepend(BENCHMARKS)
-    return importlib.import_module
+    yield importlib.import_module
+    for path in BENCHMARKS.glob("*.py"):
+        sys.modules.pop(path.stem, None)
 
 
 @pytest.fixture
 def run_benchmark(benchmark_module, monkeypatch, capsys):
-    """A function that runs a benchmark in this process, with a small matrix product, and returns the lines of its
-    output."""
+    """A function that runs a benchmark in this process, with a tiny encoder, a small matrix product and without turns
+    that do not count, and returns the lines of its output."""
     def run(name, *flags):
-        monkeypatch.setattr(benchmark_module("ruler"), "_PRODUCT", 64)
-        monkeypatch.setattr(benchmark_module("ruler"), "SETTLING", 0)
+        monkeypatch.setattr(benchmark_module("peer_models"), "config_of", lambda size, **changes: BertConfig(
+            **{"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32} | changes))
+        for constant, value in ("_PRODUCT", 64), ("SETTLING", 0), ("UNCOUNTED", 0):
+            monkeypatch.setattr(benchmark_module("ruler"), constant, value)
         monkeypatch.setattr(sys, "argv", [f"{name}.py", *map(str, flags)])
-        benchmark_module(name).main()
+        with mock.patch.dict(os.environ):
+            benchmark_module(name).main()
         return capsys.readouterr().out.splitlines()
 
     return run
@@ -65,10 +73,10 @@ def in_this_process(benchmark_module, monkeypatch):
 
 @pytest.fixture
 def few_intents(benchmark_module, monkeypatch):
-    """The corpus has 64 texts."""
+    """The corpus has 16 texts."""
     corpora = benchmark_module("texts").CORPORA
     read, *rest = corpora["intents"]
-    monkeypatch.setitem(corpora, "intents", (lambda: read()[:64], *rest))
+    monkeypatch.setitem(corpora, "intents", (lambda: read()[:16], *rest))
 
 
 @pytest.mark.slow("a benchmark that fails")
@@ -115,18 +123,19 @@ def test_texts_end_in_a_line_of_json(run_benchmark):
 
 @pytest.mark.slow("a benchmark that fails")
 def test_the_first_answer_on_litert_needs_no_tensorflow(run_benchmark):
-    lines = run_benchmark("cold_start", "--size=L2-H128", "--turns=1", f"--peers={','.join(LITE)}")
-    ours, *lite = json.loads(lines[-1])["rows"]
-    assert [row["library"] for row in (ours, *lite)] == list(LITE)
-    for row in lite:
+    lines = run_benchmark("cold_start", "--size=L2-H128", "--turns=1", "--peers=keras_bert,keras_bert-litert-int8")
+    ours, lite = json.loads(lines[-1])["rows"]
+    assert [row["library"] for row in (ours, lite)] == ["keras_bert", "keras_bert-litert-int8"]
+    for row in ours, lite:
         assert row["seconds"] > row["import_seconds"] + row["load_seconds"] + row["answer_seconds"]
-        assert row["seconds"] < ours["seconds"] and row["peak_mb"] < ours["peak_mb"] / 2
-    assert lite[1]["disk_mb"] < lite[0]["disk_mb"] / 2
+    assert lite["peak_mb"] < ours["peak_mb"] / 2 and lite["disk_mb"] < ours["disk_mb"] / 2
 
 
 @pytest.mark.slow("a benchmark that fails")
-@pytest.mark.usefixtures("without_pictures")
-def test_scores_on_litert_end_in_a_line_of_json(run_benchmark, pretrained_once):
+@pytest.mark.usefixtures("eager")
+def test_scores_on_litert_end_in_a_line_of_json(run_benchmark, benchmark_module, pretrained_once, monkeypatch):
+    runs = benchmark_module("task_scores").RUNS
+    monkeypatch.setitem(runs, "clinc-hwu-176", dataclasses.replace(runs["clinc-hwu-176"], epochs=1, batch_size=256))
     rows = json.loads(run_benchmark(
         "litert_scores", "--tasks=clinc-hwu-176", f"--model={pretrained_once}")[-1])["rows"]
     assert [(row["library"], row["examples"]) for row in rows] == [
@@ -136,7 +145,7 @@ def test_scores_on_litert_end_in_a_line_of_json(run_benchmark, pretrained_once):
 
 
 @pytest.mark.slow("a benchmark that fails")
-@pytest.mark.usefixtures("in_this_process", "without_pictures")
+@pytest.mark.usefixtures("in_this_process", "eager")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of texts that are cut
 def test_ways_to_read_long_texts_end_in_a_line_of_json(run_benchmark, real_texts, pretrained_once, tmp_path,
                                                        monkeypatch):
@@ -150,26 +159,23 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(run_benchmark, real_texts
         (tmp_path / f"ner/wnut17/{name}.conll").write_text("".join(
             f"play\tO\nthe\tB-song\nlight\tI-song\nmusic\tI-song\nnow\tO\nplease\tO\nnumber\tO\n{number}\tO\n\n"
             for number in range(count)))
-    with_peers = bool(importlib.util.find_spec("transformers"))
     monkeypatch.setattr(real_texts, "find", tmp_path.joinpath)
     for _ in range(2):  # the second reads the results
         rows = json.loads(run_benchmark(
             "long_texts", f"--results={tmp_path}/results.jsonl", "--seeds=0", f"--model={pretrained_once}",
-            f"--methods=cut-128,windows,{'transformers,' * with_peers}entities")[-1])["rows"]
+            "--methods=cut-128,windows,entities")[-1])["rows"]
         assert [(row["method"], row["read"]) for row in rows] == [
             ("cut-128", "cut at 128"), ("cut-128", "windows of 128, mean"), ("cut-128", "windows of 128, max"),
             ("windows", "windows of 128, mean"), ("windows", "windows of 128, max"),
-            *[("transformers", "cut at 128"), ("transformers", "windows of 128, mean")] * with_peers,
             *(("entities", name) for name in ("sentences, each alone", "documents, consecutive windows",
-                                              "documents, a window every 64 tokens",
-                                              *["documents, transformers' pipeline"] * with_peers))]
+                                              "documents, a window every 64 tokens"))]
         assert all(0 <= row.get("accuracy", row.get("f1_score")) <= 1 for row in rows)
         assert all(row["seconds"] > 0 and row["peak_mb"] > 0 for row in rows)
         assert all(row.get("divided") != 0 for row in rows)
 
 
 @pytest.mark.slow("a benchmark that fails")
-@pytest.mark.usefixtures("in_this_process", "without_pictures")
+@pytest.mark.usefixtures("in_this_process", "eager")
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of texts that are cut
 def test_re_ranking_ends_in_a_line_of_json(run_benchmark, pretrained_once, tmp_path):
     embedder, trained, *requests = json.loads(run_benchmark(
@@ -224,7 +230,6 @@ def test_answers_are_compared_with_those_of_mediapipe(run_benchmark, trained_onc
     assert more["lite_accuracy"] is None
 
 
-@pytest.mark.slow("a benchmark that fails")
 def test_why_ids_differ_from_those_of_mediapipe(benchmark_module):
     compared, texts = benchmark_module("mediapipe_texts"), benchmark_module("texts")
     tokenizer = texts.tokenizer_of(texts.ENGLISH)
@@ -234,7 +239,6 @@ def test_why_ids_differ_from_those_of_mediapipe(benchmark_module):
         "the " * 9: "long"}
 
 
-@pytest.mark.slow("a benchmark that fails")
 def test_the_machine_is_described(benchmark_module, monkeypatch, capsys):
     monkeypatch.delenv("XLA_FLAGS")
     for onednn, word in ("1", "on"), ("0", "off"):
@@ -246,15 +250,11 @@ def test_the_machine_is_described(benchmark_module, monkeypatch, capsys):
         assert line.endswith(", nothing-of-this-name not installed\n")
 
 
-def run_in_benchmarks(code, **environment):
-    run = subprocess.run([sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True,
-                         env=os.environ | {"PYTHONPATH": str(BENCHMARKS.parent)} | environment)
-    return run.stdout
-
-
 @pytest.mark.slow("a benchmark that fails")
 @pytest.mark.parametrize("training", [(), ("--training",)])
-def test_operations_of_an_encoder_and_of_a_step(run_benchmark, training):
+def test_operations_of_an_encoder_and_of_a_step(run_benchmark, benchmark_module, monkeypatch, training):
+    for constant in "WARM_UP", "CALLS":
+        monkeypatch.setattr(benchmark_module("operations"), constant, 1)
     lines = run_benchmark("operations", "--size=L2-H128", "--shape=mixed", "--peers=keras_bert", *training)
     (row,) = json.loads(lines[-1])["rows"]
     assert row["library"] == "keras_bert" and any("MatMul" in kind for kind in row["milliseconds"])
@@ -262,15 +262,20 @@ def test_operations_of_an_encoder_and_of_a_step(run_benchmark, training):
 
 
 @pytest.mark.slow("a benchmark that fails")
-def test_the_gpu_benchmark_runs_on_a_cpu():
-    command = [sys.executable, BENCHMARKS / "gpu.py", "--tiny"]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    rows = json.loads(run.stdout.splitlines()[-1])["rows"]
+def test_the_gpu_benchmark_runs_on_a_cpu(run_benchmark, benchmark_module, monkeypatch):
+    """On TensorFlow, in this process."""
+    def rows_of(name, folders, given, reference, *_):
+        rows = []
+        gpu.run_library(name, folders, given, reference, types.SimpleNamespace(send=rows.append))
+        return iter(rows)
+
+    gpu = benchmark_module("gpu")
+    monkeypatch.setattr(gpu, "rows_of", rows_of)
+    monkeypatch.setattr(gpu, "COMPARED", (2, 16))
+    rows = json.loads(run_benchmark("gpu", "--tiny", "--libraries=keras_bert-tensorflow")[-1])["rows"]
     found = {(row["library"], row.get("dtype", row.get("work"))) for row in rows}
-    ours = [f"keras_bert-{backend}, {layout}" for backend in ("tensorflow", "jax") for layout in ("padded", "packed")
-            if backend == "tensorflow" or importlib.util.find_spec("jax")]
     works = ["float32", "bfloat16", "inference, L2-H128, 16 tokens", "training, L2-H128, 16 tokens"]
-    assert {(library, work) for library in ours for work in works} <= found
+    assert found == {(f"keras_bert-tensorflow, {layout}", work) for layout in ("padded", "packed") for work in works}
     for row in rows:
         if "difference" in row:
             assert row["difference"] < (1e-4 if row["dtype"] == "float32" else 0.1)
@@ -279,30 +284,29 @@ def test_the_gpu_benchmark_runs_on_a_cpu():
 
 
 @pytest.mark.slow("a benchmark that fails")
-def test_the_gpu_benchmark_needs_a_gpu():
-    command = [sys.executable, BENCHMARKS / "gpu.py", "--sizes=L2-H128", "--lengths=16",
-               "--libraries=keras_bert-tensorflow"]
-    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"CUDA_VISIBLE_DEVICES": "-1"})
-    assert run.returncode == 1 and "keras_bert-tensorflow: it finds no GPU\n" in run.stderr
-    assert run.stderr.endswith("gpu.py: no library could be measured\n")
+def test_the_gpu_benchmark_needs_a_gpu(run_benchmark, benchmark_module, monkeypatch, capsys):
+    """In a process of the library's own."""
+    gpu = benchmark_module("gpu")
+    monkeypatch.setattr(gpu, "rows_of", lambda *arguments, rows_of=gpu.rows_of: (
+        iter([()]) if arguments[3] is None else rows_of(*arguments)))
+    with pytest.raises(SystemExit, match=r"^gpu\.py: no library could be measured$"):
+        run_benchmark("gpu", "--sizes=L2-H128", "--lengths=16", "--libraries=keras_bert-tensorflow")
+    assert capsys.readouterr().err == "keras_bert-tensorflow: it finds no GPU\n"
 
 
-@pytest.mark.slow("a benchmark that fails")
-def test_the_mixed_texts_are_the_bundled_ones():
+def test_the_mixed_texts_are_the_bundled_ones(benchmark_module, monkeypatch, capsys):
     """Even if there is another folder of data."""
-    code = "from texts import mixed; print(len(set(mixed())))"
-    lines = run_in_benchmarks(code, KERAS_BERT_DATA="elsewhere").splitlines()
-    assert lines == [f"70 texts from {REAL}/corpora/en/classic_books.txt",
-                     f"20 texts from {REAL}/qa/xquad/xquad.en.json",
-                     f"250 texts from {REAL}/intent/intent176/train.tsv", "340"]
+    monkeypatch.setenv("KERAS_BERT_DATA", "elsewhere")
+    assert len(set(benchmark_module("texts").mixed())) == 340
+    assert capsys.readouterr().out.splitlines() == [
+        f"70 texts from {REAL}/corpora/en/classic_books.txt", f"20 texts from {REAL}/qa/xquad/xquad.en.json",
+        f"250 texts from {REAL}/intent/intent176/train.tsv"]
 
 
-@pytest.mark.slow("a benchmark that fails")
-def test_a_missing_file_is_named():
-    run = subprocess.run([sys.executable, BENCHMARKS / "pretraining_data.py"], capture_output=True, text=True,
-                         env=os.environ | {"KERAS_BERT_DATA": "elsewhere"})
-    assert (run.returncode, run.stdout) == (1, "")
-    assert run.stderr.startswith("elsewhere/corpora/en/classic_books.txt does not exist; set KERAS_BERT_DATA to ")
+def test_a_missing_file_is_named(run_benchmark, benchmark_module, monkeypatch):
+    monkeypatch.setenv("KERAS_BERT_DATA", "elsewhere")
+    with pytest.raises(SystemExit, match=r"^elsewhere/corpora/en/classic_books\.txt does not exist; set KERAS_BERT_DA"):
+        run_benchmark("pretraining_data")
 
 
 @pytest.fixture
@@ -352,27 +356,21 @@ def test_a_download_with_another_checksum_is_rejected(real_texts, official, tmp_
     assert not (tmp_path / "a").exists()
 
 
-def test_every_download_is_read_by_a_run(real_texts):
-    code = "import task_scores\nprint(*(name for run in task_scores.RUNS.values() for name in run.files), sep='\\n')"
-    run = subprocess.run([sys.executable, "-c", code], cwd=BENCHMARKS, capture_output=True, text=True, check=True)
-    assert set(real_texts.OFFICIAL) - set(run.stdout.splitlines()) == set()
+def test_every_download_is_read_by_a_run(real_texts, benchmark_module):
+    files = {name for run in benchmark_module("task_scores").RUNS.values() for name in run.files}
+    assert set(real_texts.OFFICIAL) - files == set()
 
 
-@pytest.mark.parametrize("task, examples", [("demo-176", "5280 1407"), ("clinc-hwu-176", "704 176"), ("xquad", "7 1")])
-def test_tasks_have_their_files(task, examples, tmp_path):
+@pytest.mark.parametrize("task, examples", [
+    ("demo-176", [5280, 1407]), ("clinc-hwu-176", [704, 176]), ("xquad", [7, 1])])
+def test_tasks_have_their_files(benchmark_module, task, examples, tmp_path):
     """Two data sets have 176 intents; `xquad` is split by articles."""
-    code = ("import json, pathlib, sys, task_scores\n"
-            f"for path in task_scores.files_of(task_scores.RUNS['{task}'], pathlib.Path(sys.argv[1])):\n"
-            "    text = path.read_text()\n"
-            "    articles = json.loads(text)['data'] if path.suffix == '.json' else text.splitlines()[1:]\n"
-            "    print(len(articles))")
-    environment = {name: value for name, value in os.environ.items() if name != "KERAS_BERT_DATA"}
-    run = subprocess.run([sys.executable, "-c", code, tmp_path], cwd=BENCHMARKS, env=environment,
-                         capture_output=True, text=True, check=True)
-    assert run.stdout.split() == examples.split()
+    module = benchmark_module("task_scores")
+    texts = {path: path.read_text() for path in module.files_of(module.RUNS[task], tmp_path)}
+    assert [len(json.loads(text)["data"] if path.suffix == ".json" else text.splitlines()[1:])
+            for path, text in texts.items()] == examples
 
 
-@pytest.mark.slow("a benchmark that fails")
 def test_entities_inside_tokens_are_counted(run_benchmark, tmp_path):
     sentence = [("두", "B-QT"), (" ", "I-QT"), ("사", "I-QT"), ("람", "I-QT"), ("이", "O"), (" ", "O"), ("서", "B-LC"),
                 ("울", "I-LC")]

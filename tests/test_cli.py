@@ -7,8 +7,8 @@ import json
 import os
 import pathlib
 import re
+import runpy
 import shlex
-import shutil
 import subprocess
 import sys
 from typing import Literal
@@ -27,6 +27,7 @@ from keras_bert.inference.features import POOLING
 from keras_bert.training import TASKS
 from keras_bert.training.optimizer import OPTIMIZERS
 
+import zoo
 from conftest import finetune_command
 
 
@@ -65,29 +66,23 @@ def test_predict_in_every_form(run, trained, tmp_path, monkeypatch):
     assert [line.split("\t")[0] for line in lines] == [answer["label"] for answer in answers]
 
 
-@pytest.mark.slow("a command that exports nothing usable")
-def test_export(run, trained, pretrained, tmp_path):
+@pytest.mark.slow("a command, or a module that is run, which exports nothing usable")
+@pytest.mark.usefixtures("eager")
+def test_export(run, trained_once, pretrained_once, tmp_path, monkeypatch):
     import tensorflow as tf
 
-    for source, name in ((trained, "one"), (pretrained, "two")):
-        status, output, _ = run("export", f"--model={source}", f"--output={tmp_path / name}")
-        assert (status, output) == (0, [str(tmp_path / name)])
-        assert tf.saved_model.contains_saved_model(str(tmp_path / name))
-    status, _, messages = run("export", f"--model={trained}", f"--output={tmp_path / 'one'}")
-    assert status == 1 and messages == [
-        f"keras-bert: {tmp_path / 'one'}: exists already; pass another path or --overwrite"]
-    assert run("export", f"--model={trained}", f"--output={tmp_path / 'one'}", "--overwrite", "--dtype=bfloat16",
-               "--jit_compile")[0] == 0
+    output = str(tmp_path / "out")
+    monkeypatch.setattr(sys, "argv", ["export", f"--model={pretrained_once}", f"--output={output}"])
+    with pytest.raises(SystemExit, match="^0$"):
+        runpy.run_module("export", run_name="__main__")
+    assert tf.saved_model.contains_saved_model(output)
+    assert run("export", f"--model={trained_once}", f"--output={output}", "--overwrite", "--dtype=bfloat16",
+               "--jit_compile") == (0, [output, output], [])
+    loaded = tf.saved_model.load(output)
+    assert {variable.dtype for variable in loaded.signatures["serving_default"].variables} == {tf.bfloat16}
 
 
-@pytest.mark.slow("a command that is run as a module")
-def test_python_m_export(pretrained, tmp_path):
-    root = os.path.dirname(os.path.dirname(__file__))
-    subprocess.run([sys.executable, "-m", "export", f"--model={pretrained}", f"--output={tmp_path / 'out'}"],
-                   cwd=root, check=True, capture_output=True)
-    assert (tmp_path / "out/saved_model.pb").exists()
-
-
+@pytest.mark.usefixtures("eager")
 def test_evaluate(run, trained, intents, tmp_path):
     status, output, _ = run("evaluate", f"--model={trained}", f"--data={intents[1]}", "--output_format=json")
     scores = json.loads("\n".join(output))
@@ -101,6 +96,7 @@ def test_evaluate(run, trained, intents, tmp_path):
     assert ["accuracy", f"{metrics['accuracy']:.4f}"] in map(str.split, output)
 
 
+@pytest.mark.usefixtures("eager")
 def test_an_intent_model_without_texts_out_of_scope_has_no_threshold(run, trained):
     assert json.loads((trained / "settings.json").read_text())["threshold"] is None
     assert json.loads((trained / "metrics.json").read_text())["out_of_scope"] is None
@@ -127,17 +123,6 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
                        "play some music")
     for answer in map(json.loads, output):
         assert answer["in_scope"] == (answer["score"] >= chosen["threshold"])
-
-
-def test_a_label_out_of_scope_that_no_text_has_is_refused(run, trained, intents):
-    status, _, messages = run("evaluate", f"--model={trained}", f"--data={intents[1]}", "--out_of_scope_label=nothing")
-    assert (status, messages) == (1, [f"keras-bert: {intents[1]}: no text has the --out_of_scope_label 'nothing'"])
-
-
-def test_help_starts_without_tensorflow():
-    code = "import sys, keras_bert.cli as c; c.run(['finetune', '--help']); assert 'tensorflow' not in sys.modules"
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "--learning_rate" in run.stdout
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -184,25 +169,11 @@ def test_objects_are_no_flags(tmp_path):
         "kind": Literal["a", "b"], "model": arguments.Path | object}
 
 
-def test_formats_of_the_flag_are_those_of_the_table():
-    assert set(make_flags(arguments_of("convert"))["format"].parser.enum_values) == set(FORMATS)
-    assert set(make_flags(arguments_of("finetune"))["task"].parser.enum_values) == set(TASKS)
-    assert set(make_flags(arguments_of("pretrain"))["optimizer"].parser.enum_values) == set(OPTIMIZERS)
-    assert set(make_flags(arguments_of("pretrain"))["directionality"].parser.enum_values) == set(DIRECTIONALITIES)
-    assert set(make_flags(arguments_of("features"))["pooling"].parser.enum_values) == set(POOLING)
-
-
-@pytest.mark.parametrize("flags,message", [
-    (["--epochs=x"], "--epochs must be a whole number; got 'x'"),
-    (["--epoch=1"], "there is no flag --epoch; did you mean --epochs?"),
-    (["--task=ner"],
-     "--task must be one of intent, classify, multilabel, regress, tag, span, choice, embed, rerank; got 'ner'; "
-     "did you mean tag?"),
-    ([], "missing --train, --model, --output"), (["a.tsv"], "takes only flags, as --name=value")])
-def test_bad_flags_are_named(run, flags, message):
-    status, output, messages = run("finetune", *flags)
-    assert (status, output, len(messages)) == (2, [], 1)
-    assert message in messages[0]
+def test_values_of_a_flag_are_those_of_the_table():
+    for command, flag, table in (
+            ("convert", "format", FORMATS), ("finetune", "task", TASKS), ("pretrain", "optimizer", OPTIMIZERS),
+            ("pretrain", "directionality", DIRECTIONALITIES), ("features", "pooling", POOLING)):
+        assert set(make_flags(arguments_of(command))[flag].parser.enum_values) == set(table)
 
 
 def test_values_are_checked_by_the_annotations():
@@ -254,23 +225,6 @@ def test_help_without_docstrings():
     assert run.returncode == 0 and "make-pretraining-data" in run.stdout, run.stderr
 
 
-@pytest.mark.parametrize("arguments,status,message", [
-    (["make-pretraining-data", "--input=", "--vocab=v", "--output=o"], 1, "input must name at least one text file"),
-    (["serve", "--model="], 1, "--model=: must be PATH or NAME=PATH"),
-    (["serve", "--model=a/b=answers"], 1, "--model=a/b=answers: the model at a/b=answers needs a name of letters, "
-     "digits and . _ -, not 'b=answers': --model=NAME=a/b=answers"),
-    (["serve", "--model=m", "--port=18611", "--grpc_port=18611"], 1,
-     "--grpc_port must be another port than --port; got 18611"),
-    (["serve", "--model=m", "--allowed_host=x.example", "--allowed_host=http://x.example/"], 1,
-     "--allowed_host must be a name, without a scheme or a path; got 'http://x.example/'"),
-    (["evaluate", "--model=m", "--data=d", "--nochoose_threshold=true"], 2, "choose_threshold")])
-def test_empty_and_impossible_values_are_one_line(run, arguments, status, message, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "v").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"]))
-    code, output, messages = run(*arguments)
-    assert (code, output, len(messages)) == (status, [], 1) and message in messages[0], messages
-
-
 def test_arguments_are_made_plain():
     given = [np.int64(3), np.float32(0.5), pathlib.Path("a/b"), (1, np.float64(2)), True, None, "x", {"a": 1}]
     made = arguments.plain(given)
@@ -278,18 +232,8 @@ def test_arguments_are_made_plain():
     assert [type(value) for value in made[:2]] == [int, float] and json.dumps(made)
 
 
-def test_misspelled_commands_get_a_suggestion(run):
-    assert run("finetun")[2] == ["keras-bert: 'finetun' is not a command; did you mean finetune?"]
-    assert "the commands are finetune, evaluate" in run("qqq")[2][0]
-
-
-def test_a_threshold_is_for_intents(run, trained, tmp_path):
-    from keras_bert.training import FineTuned
-
-    tuned = FineTuned.load(trained)
-    settings = {"task": "classify", "pairs": False, "max_length": tuned.task.max_length}
-    folder = shutil.copytree(trained, tmp_path / "classify")
-    (folder / "settings.json").write_text(json.dumps(settings))
+def test_a_threshold_is_for_intents(run):
+    folder = zoo.model("pairs")
     status, _, messages = run("evaluate", f"--model={folder}", f"--data={folder}", "--choose_threshold")
     assert (status, messages) == (
         1, [f"keras-bert: --choose_threshold is for the tasks intent and multilabel; {folder} is of the task classify"])
@@ -309,15 +253,10 @@ def test_a_threshold_that_nothing_decides_is_kept(run, trained, tmp_path):
     assert FineTuned.load(trained).calibrate(data).task.threshold == 0.25
 
 
-def test_pairs_are_two_lists(bert, tokenizer):
-    from keras_bert.models import BertClassifier
-    from keras_bert.tasks import TASKS
-    from keras_bert.training import FineTuned
-
-    model = FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["a", "b"], pairs=True))
+def test_pairs_are_two_lists():
     with pytest.raises(InputError, match=re.escape(
             "this model takes pairs of texts, as lists: predict(texts, text_pairs); got 1 list")):
-        model.predict([("play music", "a song"), ("light", "lamp")])
+        zoo.make("pairs").predict([("play music", "a song"), ("light", "lamp")])
 
 
 def test_signatures_are_readable():

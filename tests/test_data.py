@@ -1,5 +1,4 @@
 import itertools
-import json
 
 import hypothesis
 import hypothesis.strategies as st
@@ -7,19 +6,6 @@ import numpy as np
 import pytest
 
 from keras_bert.data import Example, TextBatches, plan_batches, read_examples, sorted_batches, token_batches
-from keras_bert.errors import InputError
-
-
-def test_three_formats_read_alike(tmp_path):
-    rows = [("say \"hi\"", "a, b", "x"), ("안녕 하세요", "é", "y")]
-    (tmp_path / "a.tsv").write_text("text\tlabel\ttext_pair\n" + "".join(f"{a}\t{c}\t{b}\n" for a, b, c in rows))
-    (tmp_path / "a.csv").write_bytes(
-        '\ufefftext,text_pair,label\r\n"say ""hi""","a, b",x\r\n안녕 하세요,é,y\r\n'.encode())
-    (tmp_path / "a.jsonl").write_text("".join(
-        json.dumps({"label": c, "text": a, "text_pair": b}) + "\n" for a, b, c in rows))
-    for name in ("a.tsv", "a.csv", "a.jsonl"):
-        examples = read_examples(tmp_path / name)
-        assert [(e.text, e.text_pair, e.label) for e in examples] == rows, name
 
 
 def test_columns_by_name(tmp_path):
@@ -37,39 +23,6 @@ def test_a_blank_line_is_an_empty_text_where_a_row_has_one_cell(tmp_path, end):
         ("", 4), ("x", 5), ("", 6), ("", 7), ("y", 8)]
     path.write_text(f"\ntext\tlabel\n\nx\ta\n\ny\tb{end}")
     assert [(example.text, example.row) for example in read_examples(path)] == [("x", 4), ("y", 6)]
-
-
-def test_errors_count_the_rows_of_csv_by_record(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text('text,label\n"two\nlines",x\nshort\n')
-    with pytest.raises(InputError, match=r"row 3: must have 2 columns \(text, label\); got 1"):
-        read_examples(path)
-
-
-@pytest.mark.parametrize("name,content,words", [
-    ("a.tsv", b"", ["is empty"]),
-    ("a.tsv", b"text\tlabel\n", ["only a header: text, label"]),
-    ("a.tsv", b"text\tintent\nhi\tx\n", ["no column 'label'", "text, intent"]),
-    ("a.tsv", b"text\tlabel\nhi\tx\thello\n", ["row 2", "2 columns", "got 3"]),
-    ("a.tsv", b"text\tlabel\nhi\t\n", ["row 2", "label"]),
-    ("a.tsv", b"text\ttext\tlabel\nhi\tho\tx\n", ["must differ; got text, text"]),
-    ("a.tsv", b"\xff\xfe\x00text", ["UTF-8"]),
-    ("a.csv", b'text,label\n"hi,x\n', ["line 2"]),
-    ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": \n', ["row 2", "not JSON"]),
-    ("a.jsonl", b'{"text": "a", "label": "b"}\n[1]\n', ["row 2", "object"]),
-    ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": 3, "label": "b"}\n', ["row 2", "'text'", "3"]),
-    ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "c"}\n', ["row 2", "'label'", "None"]),
-    ("a.parquet", b"PAR1", [".tsv, .csv, .jsonl", ".parquet"]),
-])
-def test_bad_files_name_file_and_row(tmp_path, name, content, words):
-    path = tmp_path / name
-    path.write_bytes(content)
-    with pytest.raises(InputError) as error:
-        read_examples(path)
-    message = str(error.value)
-    assert "\n" not in message
-    for word in [str(path), *words]:
-        assert word in message
 
 
 @hypothesis.given(st.lists(st.integers(1, 100), min_size=1, max_size=500), st.integers(1, 40), st.integers(0, 99))

@@ -13,7 +13,7 @@ from seqeval.metrics.sequence_labeling import get_entities
 from keras_bert.data.tables import Rows
 from keras_bert.data.tagged import TaggedExample, TaggedText, read_tagged, spans_of, to_bio
 
-from conftest import DATA, REAL, needs_data
+from conftest import REAL
 
 
 def write(path, content):
@@ -67,14 +67,16 @@ def test_conll_files(tmp_path):
                                        TaggedExample(["#", "Japan"], ["O", "B-LOC"], 7)]
 
 
-def test_words_in_tables_of_tabs_may_have_spaces(tmp_path):
-    path = write(tmp_path / "a.conll", "New York\tB-LOC\n\t\n \n#now\tO\n")
-    assert list(read_tagged(path)) == [TaggedExample(["New York"], ["B-LOC"], 1), TaggedExample(["#now"], ["O"], 4)]
-
-
-def test_words_without_tags(tmp_path):
-    path = write(tmp_path / "a.conll", "play\nmusic\n\nstop\n")
-    assert list(read_tagged(path)) == [TaggedExample(["play", "music"], None, 1), TaggedExample(["stop"], None, 4)]
+@pytest.mark.parametrize("content, expected", [
+    ("New York\tB-LOC\n\t\n \n#now\tO\n", [(["New York"], ["B-LOC"], 1), (["#now"], ["O"], 4)]),
+    ("play\nmusic\n\nstop\n", [(["play", "music"], None, 1), (["stop"], None, 4)]),
+    # Comments are only before the words of a sentence.
+    ("# text O\n# a comment O\n# O\nplay O\n# B-x\n\n## O O O\n\n#now O\n# O\n",
+     [(["#", "play", "#"], ["O", "O", "B-x"], 3), (["#now", "#"], ["O", "O"], 9)]),
+    ("# O\nplay\n#\n", [(["play", "#"], None, 2)])])
+def test_words_with_spaces_without_tags_and_comments(tmp_path, content, expected):
+    path = write(tmp_path / "a.conll", content)
+    assert list(read_tagged(path)) == [TaggedExample(*example) for example in expected]
 
 
 def test_rows_of_words_and_tags(tmp_path):
@@ -86,14 +88,6 @@ def test_rows_of_words_and_tags(tmp_path):
                                                       TaggedExample([], [], 2)]
     path = write(tmp_path / "b.jsonl", '{"words": ["a"]}')
     assert list(read_tagged(path)) == [TaggedExample(["a"], None, 1)]
-
-
-def test_comments_are_only_before_the_words_of_a_sentence(tmp_path):
-    path = write(tmp_path / "a.conll", "# text O\n# a comment O\n# O\nplay O\n# B-x\n\n## O O O\n\n#now O\n# O\n")
-    assert list(read_tagged(path)) == [TaggedExample(["#", "play", "#"], ["O", "O", "B-x"], 3),
-                                       TaggedExample(["#now", "#"], ["O", "O"], 9)]
-    path = write(tmp_path / "b.conll", "# O\nplay\n#\n")
-    assert list(read_tagged(path)) == [TaggedExample(["play", "#"], None, 2)]
 
 
 def test_klue_ner_loses_no_entity(tmp_path):
@@ -111,18 +105,15 @@ def test_klue_ner_loses_no_entity(tmp_path):
         ("서울", "LC"), ("부산", "LC"), ("삼성", "OG"), ("특허 청", "OG")]
 
 
-def test_naver_ner(tmp_path):
-    path = write(tmp_path / "test.tsv", "홍길동은 7월 1일에 왔다 .\tPER-B DAT-B DAT-I O O\n\n끝 .\tO O\n")
-    assert list(read_tagged(path, "naver-ner")) == [
-        TaggedExample(["홍길동은", "7월", "1일에", "왔다", "."], ["B-PER", "B-DAT", "I-DAT", "O", "O"], 1),
-        TaggedExample(["끝", "."], ["O", "O"], 3)]
-
-
-def test_naver_ner_in_the_form_of_the_challenge(tmp_path):
-    path = write(tmp_path / "train_data", "1\t홍길동은\tPER_B\n2\t-\t-\n3\t7월\tDAT_B\n4\t1일에\tDAT_I\n\n1\t끝\t-\n")
-    assert list(read_tagged(path, "naver-ner")) == [
-        TaggedExample(["홍길동은", "-", "7월", "1일에"], ["B-PER", "O", "B-DAT", "I-DAT"], 1),
-        TaggedExample(["끝"], ["O"], 6)]
+@pytest.mark.parametrize("content, expected", [
+    ("홍길동은 7월 1일에 왔다 .\tPER-B DAT-B DAT-I O O\n\n끝 .\tO O\n",
+     [("홍길동은 7월 1일에 왔다 .".split(), ["B-PER", "B-DAT", "I-DAT", "O", "O"], 1), (["끝", "."], ["O", "O"], 3)]),
+    # As the challenge published it.
+    ("1\t홍길동은\tPER_B\n2\t-\t-\n3\t7월\tDAT_B\n4\t1일에\tDAT_I\n\n1\t끝\t-\n",
+     [(["홍길동은", "-", "7월", "1일에"], ["B-PER", "O", "B-DAT", "I-DAT"], 1), (["끝"], ["O"], 6)])])
+def test_naver_ner(tmp_path, content, expected):
+    path = write(tmp_path / "test.tsv", content)
+    assert list(read_tagged(path, "naver-ner")) == [TaggedExample(*example) for example in expected]
 
 
 def test_rows_of_texts_and_entities(tmp_path):
@@ -198,24 +189,12 @@ def test_white_space_around_tags_is_no_part_of_them(tmp_path):
     assert [example.tags for example in read_tagged(tmp_path / "b.tsv", "klue-ner")] == [["B-PS", "I-PS"]]
 
 
-@pytest.mark.parametrize("name, sentences, words, entities", [
-    ("ner/wnut17/train.conll", 400, 7700, 218), ("ner/wnut17/dev.conll", 150, 2239, 148),
-    ("intent/snips/train", 200, 1733, 503), ("intent/snips/dev", 100, 985, 273)])
-def test_real_files_of_tags(name, sentences, words, entities):
-    assert counts(REAL / name) == (sentences, words, entities)
-
-
-@needs_data
-@pytest.mark.parametrize("name, sentences, words, entities", [
-    ("train.conll", 3394, 62_730, 1975), ("dev.conll", 1009, 15_733, 836)])
-def test_counts_of_wnut17_are_the_published_ones(name, sentences, words, entities):
-    # Derczynski et al., 2017, table 2.
-    assert counts(DATA / "ner/wnut17" / name) == (sentences, words, entities)
-
-
-def counts(path):
-    """(sentences, words, entities) of a file."""
-    examples = list(read_tagged(path))
+@pytest.mark.parametrize("name, counts", [
+    ("ner/wnut17/train.conll", (400, 7700, 218)), ("ner/wnut17/dev.conll", (150, 2239, 148)),
+    ("intent/snips/train", (200, 1733, 503)), ("intent/snips/dev", (100, 985, 273))])
+def test_real_files_of_tags(name, counts):
+    """Their sentences, words and entities."""
+    examples = list(read_tagged(REAL / name))
     assert all(len(example.words) == len(example.tags) for example in examples)
-    return (len(examples), sum(len(example.words) for example in examples),
-            sum(tag[0] == "B" for example in examples for tag in example.tags))
+    assert counts == (len(examples), sum(len(example.words) for example in examples),
+                      sum(tag[0] == "B" for example in examples for tag in example.tags))

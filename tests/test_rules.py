@@ -92,10 +92,12 @@ def googles(request):
 
 @pytest.mark.peers
 def test_each_character_becomes_what_the_reference_makes_of_it(googles):
-    """All that are assigned, and one in 37 of the others."""
+    """All that are assigned, but one in 37 of ideographs, Korean syllables, private and unassigned characters, which
+    the digests below keep as they are."""
     rules, reference = googles
-    unassigned = [c for c in characters() if unicodedata.category(c) == "Cn"]
-    for character in sorted({*characters()} - {*unassigned}) + unassigned[::37]:
+    uniform = [c for c in characters() if unicodedata.category(c) in ("Cn", "Co") or is_ideograph(ord(c))
+               or "\uac00" <= c <= "\ud7a3"]
+    for character in sorted({*characters()} - {*uniform}) + uniform[::37]:
         text = f"B{character}e"
         assert rules.normalize(text).split() == reference(text), ascii(text)
 
@@ -103,33 +105,19 @@ def test_each_character_becomes_what_the_reference_makes_of_it(googles):
 @pytest.mark.peers
 def test_hard_texts_become_the_words_of_the_reference(googles):
     rules, reference = googles
-    for text in hard_texts(50_000, seed=1):
+    for text in hard_texts(10_000, seed=1):
         assert rules.normalize(text).split() == reference(text), ascii(text)
-
-
-@pytest.mark.parametrize("count", [pytest.param(50_000, marks=pytest.mark.long), 1_000])
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_every_option_does_what_it_says(options, count):
-    rules = Rules(*options)
-    for text in hard_texts(count, seed=2):
-        assert rules.normalize(text).split() == words_of(text, *options), ascii(text)
-
-
-@pytest.mark.parametrize("count", [pytest.param(50_000, marks=pytest.mark.long), 1_000])
-@pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_the_fast_path_gives_what_the_definition_gives(options, count):
-    rules = Rules(*options)
-    for text in hard_texts(count, seed=3):
-        assert rules.normalize(text).split() == rules.normalize_in_context(text).split(), ascii(text)
 
 
 @pytest.mark.parametrize("count", [pytest.param(50_000, marks=pytest.mark.long), 500])
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
-def test_traced_characters_are_those_of_the_definition(options, count):
+def test_every_option_does_what_it_says(options, count):
+    """Without the fast path, too; and traced characters are those of the words."""
     rules = Rules(*options)
-    for text in hard_texts(count, seed=6):
-        traced = rules.trace(text)
-        assert "".join(part.character for part in traced) == rules.normalize_in_context(text), ascii(text)
+    for text in hard_texts(count, seed=2):
+        normalized, traced = rules.normalize_in_context(text), rules.trace(text)
+        assert rules.normalize(text).split() == normalized.split() == words_of(text, *options), ascii(text)
+        assert "".join(part.character for part in traced) == normalized, ascii(text)
         assert all(0 <= part.start < part.end <= len(text) for part in traced), ascii(text)
 
 
@@ -182,16 +170,22 @@ def test_the_table_is_unicode_14():
                         if unicodedata.category(chr(code)) not in ("Cn", "Cs")}
 
 
-@pytest.mark.parametrize("text,digest", [
-    ("{}", "e2de455f6dbafef9ae8dff48fef9919e288e1fa1d875f3e2554fe87ee9dada45"),
+# Ideographs, syllables and private characters.
+UNIFORM = [(0x3400, 0x9fff), (0xac00, 0xd7a3), (0xe000, 0xf8ff), (0x17000, 0x1afff), (0x20000, 0x10ffff)]
+
+
+@pytest.mark.parametrize("text,left_out,digest", [
+    ("{}", [], "76ebcd6a7c9eec56bc24569f91bcc1bb102e5287eab7f01ee0380d4bc58c3fdf"),
     # A character within a final sigma's context, and among marks that change places around it.
-    pytest.param("A{0}Σ e\u0316{0}\u0327", "8d4e6b3daaa00fe4d6092b1fe9fd263cc943368d68826bf7dad0c3b19ff5fa7d",
-                 marks=pytest.mark.slow("a character that depends on its neighbours"))], ids=["alone", "context"])
-def test_every_python_makes_the_same_of_every_character(text, digest):
+    ("A{0}Σ e\u0316{0}\u0327", UNIFORM, "ddc2152a023d0305b4a055ef954b7977a9ed5bb23141b8ffc5d9dbce01d3f4d2"),
+], ids=["alone", "context"])
+def test_every_python_makes_the_same_of_every_character(text, left_out, digest):
     # Characters that Unicode 14 lacks and a later one has are among them.
     codes = sorted({*range(0x32400), *(code for first, last in ASSIGNED for code in range(first, last + 1))})
+    texts = [text.format(chr(code)) for code in codes if not any(first <= code <= last for first, last in left_out)]
     sha256 = hashlib.sha256()
     for rules in Rules(), Rules(strip_accents=False, normalization="NFC"):
-        for code in codes:
-            sha256.update(" ".join(rules.normalize(text.format(chr(code))).split()).encode() + b"\n")
+        for at in range(0, len(texts), 32):
+            for word in rules.normalize(" ".join(texts[at:at + 32])).split():
+                sha256.update(word.encode() + b"\n")
     assert sha256.hexdigest() == digest

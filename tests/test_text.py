@@ -39,13 +39,6 @@ def full_tokenizer(vocabulary, lower_case):
     return reference
 
 
-def test_casing_and_accents_are_apart():
-    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "É", "é", "e", "E"]
-    for lower_case, strip_accents, token in [(True, True, "e"), (True, False, "é"), (False, True, "E"),
-                                             (False, False, "É"), (True, None, "e"), (False, None, "É")]:
-        assert BertTokenizer(vocabulary, lower_case, strip_accents).tokenize("É") == [token]
-
-
 def test_words_of_200_characters_are_the_longest():
     tokenizer = BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "##a"])
     assert len(tokenizer.tokenize("a" * 200)) == 200
@@ -77,6 +70,8 @@ def test_pair():
     np.testing.assert_array_equal(inputs["input_word_ids"], [[2, 4, 5, 3, 6, 3], [2, 6, 3, 4, 5, 3]])
     np.testing.assert_array_equal(inputs["segment_ids"], [[0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 1]])
     np.testing.assert_array_equal(inputs["input_mask"], np.ones((2, 6)))
+    assert tokenizer.pack_with_cuts(["a b", "a b"], ["c", "a b"], max_length=6)[1] == [1]  # the second alone is cut
+    assert tokenizer.pack_with_cuts(["a b c", "a b"], max_length=4)[1] == [0]
 
 
 def test_padding_is_segment_0_and_masked():
@@ -299,13 +294,8 @@ def test_a_plain_encoder_keeps_its_maximum_length(folder, tmp_path):
         assert BertTokenizer.from_folder(tmp_path / name).max_length == 90
 
 
-def as_vocab_txt(folder, lower_case):
-    save_vocabulary(HARD_VOCABULARY, folder / "vocab.txt")
-    write_json(folder / "tokenizer_config.json", tokenizer_class="BertTokenizer", do_lower_case=lower_case,
-               model_max_length=512)
-
-
-def as_transformers5(folder, lower_case, vocabulary=HARD_VOCABULARY, **names):
+def save_peer(folder, lower_case, vocabulary=HARD_VOCABULARY, **names):
+    """Writes `tokenizer.json` and `tokenizer_config.json` as transformers 5 does, which writes no `vocab.txt`."""
     save_vocabulary(vocabulary, folder / "vocab.txt")
     peer = transformers.BertTokenizer(str(folder / "vocab.txt"), do_lower_case=lower_case, **names)
     (folder / "vocab.txt").unlink()
@@ -313,58 +303,47 @@ def as_transformers5(folder, lower_case, vocabulary=HARD_VOCABULARY, **names):
     assert not (folder / "vocab.txt").exists()
 
 
-def as_tokenizer_json(folder, lower_case):
-    as_transformers5(folder, lower_case)
-    (folder / "tokenizer_config.json").unlink()
-
-
-def as_transformers4(folder, lower_case):
-    as_transformers5(folder, lower_case)
-    save_vocabulary(HARD_VOCABULARY, folder / "vocab.txt")
-
-
-def as_fast(folder, lower_case):
+def save_fast(folder, lower_case):
     write_tokenizer_json(folder / "tokenizer.json", lower_case)
-    peer = transformers.PreTrainedTokenizerFast(
-        tokenizer_file=str(folder / "tokenizer.json"), **dict(zip(NAMED, SPECIAL)))
-    peer.save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(tokenizer_file=str(folder / "tokenizer.json"),
+                                         **dict(zip(NAMED, SPECIAL))).save_pretrained(folder)
 
 
-def as_contradiction(folder, lower_case):
-    as_transformers5(folder, lower_case)
-    write_tokenizer_json(folder / "tokenizer.json", not lower_case)
+def write_config(folder, lower_case, **values):
+    write_json(folder / "tokenizer_config.json", tokenizer_class="BertTokenizer", do_lower_case=lower_case, **values)
 
 
-def as_contradiction_of_steps(folder, lower_case):
-    as_contradiction(folder, not lower_case)
-    write_json(folder / "tokenizer_config.json", tokenizer_class="TokenizersBackend")
-
-
-def as_other_vocab_txt(folder, lower_case):
-    as_transformers5(folder, lower_case)
-    save_vocabulary([*SPECIAL, *reversed(HARD_VOCABULARY[5:])], folder / "vocab.txt")
-
-
-def as_other_names(folder, lower_case):
-    as_transformers5(folder, lower_case, [NAMES.get(token, token) for token in HARD_VOCABULARY], **NAMED)
-
-
-def as_special_tokens_map(folder, lower_case):
-    as_vocab_txt(folder, lower_case)
-    save_vocabulary([NAMES.get(token, token) for token in HARD_VOCABULARY], folder / "vocab.txt")
-    write_json(folder / "special_tokens_map.json", **NAMED)
+OTHER_ORDER = [*SPECIAL, *reversed(HARD_VOCABULARY[5:])]
+OTHER_NAMES = [NAMES.get(token, token) for token in HARD_VOCABULARY]
+# Functions of a folder and lower_case; a folder is written by several.
+FOLDERS = {
+    "vocab.txt": [lambda folder, _: save_vocabulary(HARD_VOCABULARY, folder / "vocab.txt"),
+                  lambda folder, lower_case: write_config(folder, lower_case, model_max_length=512)],
+    "transformers 5": [save_peer],
+    "transformers 4": [save_peer, lambda folder, _: save_vocabulary(HARD_VOCABULARY, folder / "vocab.txt")],
+    "fast": [save_fast],
+    "contradiction": [save_peer, lambda folder, lower_case: write_tokenizer_json(
+        folder / "tokenizer.json", not lower_case)],
+    "contradiction of steps": [
+        lambda folder, lower_case: save_peer(folder, not lower_case),
+        lambda folder, lower_case: write_tokenizer_json(folder / "tokenizer.json", lower_case),
+        lambda folder, _: write_json(folder / "tokenizer_config.json", tokenizer_class="TokenizersBackend")],
+    "other vocab.txt": [save_peer, lambda folder, _: save_vocabulary(OTHER_ORDER, folder / "vocab.txt")],
+    "other names": [lambda folder, lower_case: save_peer(folder, lower_case, OTHER_NAMES, **NAMED)],
+    "special tokens map": [write_config, lambda folder, _: save_vocabulary(OTHER_NAMES, folder / "vocab.txt"),
+                           lambda folder, _: write_json(folder / "special_tokens_map.json", **NAMED)],
+    # Without a config, transformers lower-cases, whatever tokenizer.json says.
+    "tokenizer.json": [save_peer, lambda folder, _: (folder / "tokenizer_config.json").unlink()],
+}
 
 
 @pytest.mark.peers
-@pytest.mark.parametrize(("save", "lower_case"), [
-    *((save, lower_case) for save in (
-        as_vocab_txt, as_transformers5, as_transformers4, as_fast, as_contradiction, as_contradiction_of_steps,
-        as_other_vocab_txt, as_other_names, as_special_tokens_map) for lower_case in (False, True)),
-    (as_tokenizer_json, True),  # without a config, transformers lower-cases, whatever tokenizer.json says
-])
+@pytest.mark.parametrize(("name", "lower_case"), [
+    (name, lower_case) for name in FOLDERS for lower_case in (False, True) if lower_case or name != "tokenizer.json"])
 @pytest.mark.filterwarnings("ignore:.* vocab.txt and tokenizer.json have other tokens")
-def test_a_folder_gives_the_ids_of_transformers(folder, save, lower_case):
-    save(folder, lower_case)
+def test_a_folder_gives_the_ids_of_transformers(folder, name, lower_case):
+    for write in FOLDERS[name]:
+        write(folder, lower_case)
     wanted = transformers.AutoTokenizer.from_pretrained(folder)(HARD_TEXTS)["input_ids"]
     for tokenizer in (BertTokenizer.from_folder(folder), open_source(folder).tokenizer):
         assert [ids for ids, _ in tokenizer.pack(HARD_TEXTS)] == wanted

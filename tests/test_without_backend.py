@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-import pytest
+from keras_bert.tasks import TASKS
 
 SCRIPT = """
 import json, sys
@@ -18,18 +18,18 @@ sys.meta_path.insert(0, NoBackend())
 import numpy as np
 from keras_bert import data, tasks, text
 
-name, settings, columns, outputs = json.loads(sys.argv[1])
-task = tasks.TASKS[name](max_length=16, **settings)
-tokenizer = text.BertTokenizer("[PAD] [UNK] [CLS] [SEP] the light lamp on".split())
-encoded = task.encode(task.arguments(*columns), tokenizer)
-batches = encoded.batched(tokenizer)
-assert isinstance(batches, data.TextBatches)
-inputs = batches.inputs(range(len(encoded.rows)))
-outputs = [{key: np.float32(part) for key, part in output.items()} if isinstance(output, dict) else np.float32(output)
-           for output in outputs]
-answers = task.answers(encoded, outputs)
-records = [task.record(example, answer) for example, answer in zip(encoded.examples, answers)]
-print(json.dumps([inputs["input_word_ids"].tolist(), records]))
+for name, settings, columns, outputs in json.loads(sys.argv[1]):
+    task = tasks.TASKS[name](max_length=16, **settings)
+    tokenizer = text.BertTokenizer("[PAD] [UNK] [CLS] [SEP] the light lamp on".split())
+    encoded = task.encode(task.arguments(*columns), tokenizer)
+    batches = encoded.batched(tokenizer)
+    assert isinstance(batches, data.TextBatches)
+    inputs = batches.inputs(range(len(encoded.rows)))
+    outputs = [{key: np.float32(part) for key, part in output.items()} if isinstance(output, dict)
+               else np.float32(output) for output in outputs]
+    answers = task.answers(encoded, outputs)
+    records = [task.record(example, answer) for example, answer in zip(encoded.examples, answers)]
+    print(json.dumps([inputs["input_word_ids"].tolist(), records]))
 """
 # The fields of each task, an input, the outputs of a model for its rows, the ids of the rows, and what its answer has.
 CASES = {
@@ -52,18 +52,13 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_tasks_encode_and_decode_without_a_backend(name):
-    settings, texts, outputs, ids, expected = CASES[name]
-    arguments = json.dumps([name, settings, [[part] for part in texts], outputs])
+def test_tasks_encode_and_decode_without_a_backend():
+    assert CASES.keys() == TASKS.keys()
+    arguments = json.dumps([[name, settings, [[part] for part in texts], outputs]
+                            for name, (settings, texts, outputs, *_) in CASES.items()])
     process = subprocess.run([sys.executable, "-c", SCRIPT, arguments], capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
-    rows, (record,) = json.loads(process.stdout)
-    assert rows == ids
-    assert {field: record[field] for field in expected} == expected
-
-
-def test_every_task_has_a_case():
-    from keras_bert.tasks import TASKS
-
-    assert CASES.keys() == TASKS.keys()
+    for line, (name, (*_, ids, expected)) in zip(process.stdout.splitlines(), CASES.items(), strict=True):
+        rows, (record,) = json.loads(line)
+        assert rows == ids, name
+        assert {field: record[field] for field in expected} == expected, name
