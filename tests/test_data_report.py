@@ -3,12 +3,10 @@
 import collections
 import itertools
 import json
-import os
 import time
 
 import hypothesis
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 
 from keras_bert.data import Example
@@ -16,7 +14,7 @@ from keras_bert.errors import InputError
 from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import Coverage
-from keras_bert.training import FineTuned, checkpoints, finetune
+from keras_bert.training import FineTuned, finetune
 from keras_bert.training.data_report import data_report, report_lines
 from keras_bert.training.few_shot import FewShot
 from keras_bert.training.held_out import hold_out
@@ -337,32 +335,6 @@ def test_folders_without_columns(tmp_path):
     unpack_golden("0.1/finetuned/intent", tmp_path)
     model = FineTuned.load(tmp_path / "intent")
     assert model.columns == {} and "columns" not in json.loads((tmp_path / "intent/settings.json").read_text())
-
-
-@pytest.mark.usefixtures("eager")
-def test_resuming_on_one_file(one_file, pretrained, tmp_path, monkeypatch, capsys):
-    """The same texts are held out, and the weights are those of a run that was not interrupted."""
-    arguments = dict(COLUMNS, train=one_file, model=pretrained, epochs=2, batch_size=8, save_steps=1, seed=5)
-    whole = finetune(output=tmp_path / "whole", **arguments)
-    save_file, calls = checkpoints.save_file, itertools.count(1)
-
-    def interrupted(tensors, path, *metadata):
-        save_file(tensors, path, *metadata)
-        if next(calls) == 5:
-            os.truncate(path, os.path.getsize(path) // 2)
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(checkpoints, "save_file", interrupted)
-        finetune(output=tmp_path / "out", **arguments)
-    for changes in ({"valid_share": 0.3}, {"valid": one_file}, {"seed": 6}):
-        with pytest.raises(InputError, match=next(iter(changes))):
-            finetune(output=tmp_path / "out", **arguments | changes)
-    capsys.readouterr()
-    again = finetune(output=tmp_path / "out", **arguments)
-    assert "resuming from step" in capsys.readouterr().err
-    for one, other in zip(again.model.get_weights(), whole.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("arguments, message", [

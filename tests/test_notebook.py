@@ -29,8 +29,8 @@ SHORT = {
                          'config="L2-H128"': "config=keras_bert.BertConfig(len(vocabulary.tokens), 16, 1, 2, 32)"},
 }
 
-# Patterns of scores in percent, and the least that the last one may be after the training as committed: a short one need
-# not learn. One intent of 176 is 0.6%.
+# Patterns of scores in percent, and the least that the last one may be after the training as committed: a short one
+# need not learn. One intent of 176 is 0.6%.
 LEAST = {
     "intent_classification": {r"^accuracy ([\d.]+)%": 69, r"^epoch \d: validation accuracy ([\d.]+)%": 69},
     "korean_sentiment": {r"^pretrained +([\d.]+)%": 55},
