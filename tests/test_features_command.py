@@ -110,11 +110,11 @@ def test_minilm_embeds_a_file_as_sentence_transformers_does(run, minilm, tmp_pat
     texts = [*texts[:30], " ".join(texts[:100])]  # the last is cut
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     status, _, _ = run("features", "--model=minilm", f"--input={tmp_path}/texts.txt", f"--output={tmp_path}/out.npz",
-                       "--features=last", "--pooling=mean", "--normalize", "--max_length=256")
+                       "--features=last", "--pooling=mean", "--normalize", "--max_length=64")
     tokenizer, model = transformers.BertTokenizerFast.from_pretrained(minilm), transformers.BertModel.from_pretrained(
         minilm).eval()
     with torch.inference_mode():
-        inputs = tokenizer(texts, padding=True, truncation=True, max_length=256, return_tensors="pt")
+        inputs = tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
         mask = inputs["attention_mask"][:, :, None]
         vectors = (model(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1)
         wanted = torch.nn.functional.normalize(vectors, dim=1)
