@@ -12,8 +12,6 @@ import os
 import pathlib
 import random
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -23,6 +21,8 @@ import pytest
 from keras_bert.data import chunks
 from keras_bert.inference import answering, files
 from keras_bert.terminal import ProgressLine
+
+import zoo
 
 load_once = functools.cache(answering.load_answering_model)  # loading and tracing take seconds
 LONG, LARGE = b"x" * 100_001, b"x" * 2**24  # longer than a text, and a line, may be
@@ -77,18 +77,20 @@ def predict(run, trained_once, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("eager")
-def test_answers_are_those_of_one_file_at_a_time(run, predict, trained_once, inputs, tmp_path):
+def test_answers_are_those_of_the_model(predict, trained_once, inputs, tmp_path):
     names = ["a.jsonl", "b.tsv", "c.csv", "d.parquet", "e.jsonl.gz", "f.tsv.gz", "g.csv.gz"]
     for name in names:
         write(inputs / name)
     assert predict(inputs / "*") == (0, [f"{tmp_path / 'out'}: 42 answers"], [])
     plain = ["a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl", "e.jsonl.gz", "f.jsonl.gz", "g.jsonl.gz"]
     assert sorted(digests(tmp_path / "out")) == plain
+    wanted = load_once(trained_once, 1).predict(TEXTS)
     for name, answers in zip(names, plain):
-        _, lines, _ = run("predict", f"--model={trained_once}", f"--input={inputs / name}", "--output_format=jsonl")
-        first = 2 if chunks.suffix_of(name) in (".tsv", ".csv") else 1
+        suffix = chunks.suffix_of(name)
         assert read(tmp_path / "out" / answers) == [
-            {"row": row} | json.loads(line) for row, line in enumerate(lines, first)]
+            {"row": row, "text": text.replace("\t", " ") if suffix == ".tsv" else text, "label": answer.label,
+             "score": pytest.approx(answer.score, abs=2e-6)}
+            for row, (text, answer) in enumerate(zip(TEXTS, wanted), 2 if suffix in (".tsv", ".csv") else 1)]
 
 
 @pytest.mark.usefixtures("eager")
@@ -145,6 +147,7 @@ def test_a_file_without_a_column_to_keep_is_left_out(predict, inputs, tmp_path):
     assert [row["id"] for row in read(tmp_path / "out/c.jsonl")] == [None, 1]
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_summary_says_how_many_texts_were_cut(predict, inputs, tmp_path):
     write(inputs / "a.jsonl", ["play " * 126, "play " * 127])  # with [CLS] and [SEP], 128 tokens fit
     write(inputs / "b.jsonl", ["lamp", "play " * 200])
@@ -155,17 +158,14 @@ def test_the_summary_says_how_many_texts_were_cut(predict, inputs, tmp_path):
 
 
 @pytest.mark.slow("files answered by a SavedModel")
-def test_an_export_answers_too(predict, trained_once, inputs, tmp_path):
-    load_once(trained_once).export(tmp_path / "export")
+def test_an_export_answers_too(predict, inputs, tmp_path):
     write(inputs / "a.jsonl", TEXTS * 10)
-    assert predict(inputs / "a.jsonl", model=tmp_path / "export")[0] == 0
-    answers = read(tmp_path / "out/a.jsonl")
-    shutil.rmtree(tmp_path / "out")
-    assert predict(inputs / "a.jsonl")[0] == 0
-    expected = read(tmp_path / "out/a.jsonl")
-    assert [(row["row"], row["text"], row["label"]) for row in answers] == [
-        (row["row"], row["text"], row["label"]) for row in expected]
-    assert [row["score"] for row in answers] == pytest.approx([row["score"] for row in expected], abs=1e-5)
+    found = []
+    for form in (zoo.model, zoo.saved_model):
+        assert predict(inputs / "a.jsonl", f"--output={tmp_path / form.__name__}", model=form("intent"))[0] == 0
+        found.append(read(tmp_path / form.__name__ / "a.jsonl"))
+    answers, scores = zip(*map(zoo.numbers, found))
+    assert answers[0] == answers[1] and scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
 @pytest.mark.parametrize("name, content, row, reason", [
@@ -425,34 +425,28 @@ def test_chunks_end_where_rows_or_bytes_are_enough(tmp_path):
 
 
 @pytest.mark.slow("killed processes that change answers")
-def test_kills_and_the_number_of_processes_change_no_byte(trained, inputs, tmp_path):
+def test_kills_and_the_number_of_processes_change_no_byte(predict, trained_once, inputs, tmp_path):
     rng = random.Random(0)
     for number in range(6):
         texts = [rng.choices(["play", "the", "music", "lamp", "off"], k=rng.randint(1, 9)) for _ in range(1200)]
-        texts = [" ".join(words) for words in texts]
-        write(inputs / f"part-{number}.{'jsonl.gz' if number % 2 else 'jsonl'}", texts)
-        if number == 3:
-            with gzip.open(inputs / "part-3.jsonl.gz", "at") as file:
-                file.write("{\n")
-
-    def arguments(output, processes):
-        return [sys.executable, "-m", "keras_bert.cli", "predict", f"--model={trained}", f"--input={inputs}/*",
-                f"--output={output}", f"--processes={processes}"]
-
-    done = subprocess.run(arguments(tmp_path / "one", 1), capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout == f"{tmp_path / 'one'}: 7200 answers\n"
-    expected, killed = digests(tmp_path / "one"), tmp_path / "killed"
+        write(inputs / f"part-{number}.{'jsonl.gz' if number % 2 else 'jsonl'}", [" ".join(words) for words in texts])
+    with gzip.open(inputs / "part-3.jsonl.gz", "at") as file:
+        file.write("{\n")
+    one, killed = tmp_path / "out", tmp_path / "killed"
+    assert predict(inputs / "*")[:2] == (1, [f"{one}: 7200 answers"])
+    expected = digests(one)
     assert len(expected) == 7
-    for finished in (1, 3):
-        process = subprocess.Popen(arguments(killed, 2), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and len(list(killed.glob("part-*"))) < finished:
-            time.sleep(0.01)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        found = {name: digest for name, digest in digests(killed).items() if not name.startswith((".", "invalid/."))}
-        assert found.items() <= expected.items()  # what has its name is complete
-        times = {path: path.stat().st_mtime_ns for path in killed.glob("part-*")}
-    last = subprocess.run(arguments(killed, 2), capture_output=True, text=True)
+    command = [sys.executable, "-m", "keras_bert.cli", "predict", f"--model={trained_once}", f"--input={inputs}/*",
+               f"--output={killed}", "--processes=2"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list(killed.glob("part-*")):
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    found = {name: digest for name, digest in digests(killed).items() if not name.startswith((".", "invalid/."))}
+    assert found.items() <= expected.items()  # what has its name is complete
+    times = {path: path.stat().st_mtime_ns for path in killed.glob("part-*")}
+    last = subprocess.run(command, capture_output=True, text=True)
     assert last.returncode == 1 and "files were finished before" in last.stdout
     assert digests(killed) == expected  # nothing else is left
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
