@@ -123,9 +123,10 @@ def test_optimizer_steps_equal_pytorch(classifier):
                                    err_msg=name)
 
 
-def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
-    train, valid = intents
-    model = finetune(train, valid, model=pretrained, output=tmp_path / "out", epochs=8, batch_size=2,
+def test_learns_saves_and_answers_the_same(tmp_path, intents):
+    """In graphs, as a user's."""
+    encoder = randomize(BertLayer(dataclasses.replace(TINY, num_hidden_layers=1)))
+    model = finetune(*intents, model=write_huggingface(tmp_path / "encoder", encoder), output=tmp_path / "out", epochs=8, batch_size=2,
                      learning_rate=0.02)
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     assert metrics["accuracy"] == 1.0
@@ -147,6 +148,7 @@ def test_learns_saves_and_answers_the_same(tmp_path, pretrained, intents):
         "learning_curves.png", "metrics.json", "model.keras", "settings.json", "tokenizer_config.json", "vocab.txt"]
 
 
+@pytest.mark.usefixtures("eager")
 def test_saved_and_exported_by_its_methods(tmp_path, trained_once):
     model = FineTuned.load(trained_once)
     (tmp_path / "copy").mkdir()  # an empty folder is no obstacle
@@ -199,6 +201,7 @@ def test_rows_of_gradients_with_any_option_of_keras(option):
     np.testing.assert_allclose(step(**option), step(), rtol=0, atol=1e-6)  # Adam's epsilon counts double
 
 
+@pytest.mark.slow("a run that its seed does not determine")
 @pytest.mark.usefixtures("eager")
 def test_same_seed_same_model(tmp_path, pretrained_once, trained_once, intents):
     again, other = (finetune(*intents, model=pretrained_once, output=tmp_path / f"out{seed}", epochs=1, batch_size=2,
@@ -225,6 +228,7 @@ def test_pairs_of_long_texts_in_place_of_something_else(tmp_path, pretrained):
     model = finetune(path, valid, overwrite=True, **options)
     assert (out / "model.keras").exists() and not (out / "thesis.txt").exists()
     assert model.task.pairs and model.task.labels == ["0", "1"]
+    assert model.columns == {"text_column": "first", "text_pair_column": "second", "label_column": "same"}
     with pytest.raises(InputError, match="takes pairs"):
         model.predict(["play"])
     assert model.predict(["play"], ["music"])[0].label in ("0", "1")

@@ -30,6 +30,7 @@ def changed(before, after):
     return {name for name, value in weights(after).items() if (value != weights(before)[name]).any()}
 
 
+@pytest.mark.slow("weights that train although they are frozen, or the wrong epoch kept")
 @pytest.mark.usefixtures("eager")
 def test_frozen_bfloat16_early_stopping_and_tensorboard(tmp_path, pretrained, intents, bert):
     text = intents[1].read_text()  # answers that the training file calls wrong: scores get worse in time
@@ -62,6 +63,7 @@ def test_options_beyond_the_encoder(tmp_path, pretrained, intents, option, most)
         finetune(*intents, model=pretrained, output=tmp_path / "out", **{option: 99})
 
 
+@pytest.mark.slow("updates of the wrong rank, or lost in a form of the model")
 @pytest.mark.usefixtures("eager")
 def test_lora_changes_queries_and_values_by_a_low_rank_in_every_form(tmp_path, intents):
     """Of an encoder whose word embeddings have rows without a token."""
@@ -88,6 +90,7 @@ def test_lora_changes_queries_and_values_by_a_low_rank_in_every_form(tmp_path, i
         np.testing.assert_allclose([given.score, score], wanted.score, atol=1e-6)
 
 
+@pytest.mark.slow("gradients that a graph accumulates")
 def test_accumulated_batches_are_one_larger(tmp_path):
     """Packed, in a graph, as one batch without."""
     calm = dataclasses.replace(TINY, num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -140,6 +143,7 @@ def test_class_weights_are_balanced_or_those_of_a_dict_or_a_file(tmp_path):
     assert weights_of({"light": 3}) == {0: 1, 1: 3, 2: 1} and weights_of(None) is None
 
 
+@pytest.mark.slow("class weights without effect")
 @pytest.mark.usefixtures("eager")
 def test_class_weights_help_the_rare_class(tmp_path, pretrained):
     """One text with both labels: its scores tend to the shares of the classes in the loss."""

@@ -98,8 +98,9 @@ LARGE = {"labels": [*KOREAN, *LONG, *ODD, *(f"a_class_of_many_{i}" for i in rang
          "heads": 2, "tokens": [*TOKENS[:-1], "antidisestablishmentarianism", "[SEP]"]}
 
 
-@pytest.mark.parametrize("size", [{"labels": ["light", "music"], "epochs": 1, "heads": 4}, LARGE],
-                         ids=["small", "large"])
+@pytest.mark.parametrize("size", [
+    {"labels": ["light", "music"], "epochs": 1, "heads": 4},
+    pytest.param(LARGE, marks=pytest.mark.slow("a picture that cannot be drawn"))], ids=["small", "large"])
 def test_pictures_are_whole(checked_draw, size):
     labels, tokens, epochs = size["labels"], size.get("tokens", TOKENS), size["epochs"]
     texts = checked_draw(make_metrics(**size))
