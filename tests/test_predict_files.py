@@ -133,7 +133,8 @@ def test_kept_values_have_the_types_of_json(predict, inputs, tmp_path):
 def test_a_file_without_a_column_to_keep_is_left_out(predict, inputs, tmp_path):
     for name, content in (
             ("a.tsv", b"text\tx\n"), ("b.jsonl", b'{"text": "a", "x": 1}\n{\n{"text": "a", "y": 1}\n'),
-            ("c.jsonl", b'{\n{"text": "a"}\n{"text": "a", "id": 1}\n'), ("d.csv", b""), ("e.jsonl", b"")):
+            ("c.jsonl", b'{\n{"text": "a"}\n{"text": "a", "id": 1}\n'),
+            ("d.csv.gz", gzip.compress(b"text,id\n")), ("e.jsonl", b"")):
         (inputs / name).write_bytes(content)
     before = {path: path.read_bytes() for path in inputs.iterdir()}
     status, lines, messages = predict(f"{inputs}/*", "--keep_columns=id")
@@ -144,7 +145,8 @@ def test_a_file_without_a_column_to_keep_is_left_out(predict, inputs, tmp_path):
         "--keep_columns",
         f"keras-bert: {inputs / 'b.jsonl'}: there is no column 'id'; the columns are text, x, y; leave it out of "
         "--keep_columns"]
-    assert sorted(digests(tmp_path / "out")) == ["c.jsonl", "d.jsonl", "e.jsonl", "invalid/c.jsonl"]
+    assert sorted(digests(tmp_path / "out")) == ["c.jsonl", "d.jsonl.gz", "e.jsonl", "invalid/c.jsonl"]
+    assert read(tmp_path / "out/d.jsonl.gz") == read(tmp_path / "out/e.jsonl") == []
     assert [row["id"] for row in read(tmp_path / "out/c.jsonl")] == [None, 1]
 
 
@@ -262,13 +264,6 @@ def test_columns_of_parquet_must_differ_too(tmp_path):
     assert "column names must differ; got text, text" in str(chunk.error) and not chunk.rows
 
 
-def test_empty_files_have_empty_answers(predict, inputs, tmp_path):
-    (inputs / "a.jsonl").write_bytes(b"")
-    (inputs / "b.csv.gz").write_bytes(gzip.compress(b"text\n"))
-    assert predict(f"{inputs}/*")[0] == 0
-    assert read(tmp_path / "out/a.jsonl") == read(tmp_path / "out/b.jsonl.gz") == []
-
-
 def test_what_is_refused(predict, trained, inputs, tmp_path):
     write(inputs / "a.jsonl")
     out = tmp_path / "out"
@@ -326,17 +321,13 @@ def test_a_changed_file_is_refused_and_more_files_are_added(predict, inputs, tmp
     assert predict(inputs / "*")[0] == 0 and len(read(answers)) == 2
 
 
-def test_the_answers_are_no_input_of_the_next_run(predict, inputs, tmp_path):
+def test_the_answers_are_no_input_of_the_next_run(predict, inputs):
     write(inputs / "a.jsonl")
-    command = (f"{inputs}/**", f"--output={inputs / 'out'}")
-    assert predict(*command) == (0, [f"{inputs / 'out'}: 6 answers"], [])
-    assert predict(*command) == (0, [f"{inputs / 'out'}: 0 answers, 1 of 1 files were finished before"], [])
-
-
-def test_the_folder_may_be_called_like_a_file_if_it_exists(predict, inputs, tmp_path):
-    write(inputs / "a.jsonl")
-    (tmp_path / "out.txt").mkdir()
-    assert predict(inputs / "*", f"--output={tmp_path / 'out.txt'}")[0] == 0
+    out = inputs / "out.txt"  # called like a file, but it exists
+    out.mkdir()
+    assert predict(f"{inputs}/**", f"--output={out}") == (0, [f"{out}: 6 answers"], [])
+    assert predict(f"{inputs}/**", f"--output={out}") == (
+        0, [f"{out}: 0 answers, 1 of 1 files were finished before"], [])
 
 
 def test_a_second_run_at_the_same_time_is_refused(predict, inputs, tmp_path, monkeypatch):
