@@ -1,14 +1,13 @@
 """The report on the data before training, held-out validation data, and remembered columns."""
 
 import collections
+import dataclasses
 import itertools
 import json
-import os
 import time
 
 import hypothesis
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 
 from keras_bert.data import Example
@@ -16,12 +15,13 @@ from keras_bert.errors import InputError
 from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import Coverage
-from keras_bert.training import FineTuned, checkpoints, finetune
+from keras_bert.training import FineTuned, finetune
 from keras_bert.training.data_report import data_report, report_lines
 from keras_bert.training.few_shot import FewShot
 from keras_bert.training.held_out import hold_out
 
-from conftest import REAL, TINY_VOCABULARY, finetune_command, unpack_golden
+import zoo
+from conftest import REAL, TINY_VOCABULARY
 
 
 def report(task, rows, valid, tokenizer, max_length, held_out=None):
@@ -146,15 +146,15 @@ def test_some_korean_in_english_is_no_problem():
     assert coverage.tokens_per_syllable() is None and coverage.problems() == []
 
 
-def test_report_on_100_000_texts(tokenizer):
+def test_a_report_takes_time_in_proportion_to_the_texts(tokenizer):
     words = TINY_VOCABULARY[5:40]
     examples = [Example(" ".join([*(words[number // 35**i % 35] for i in range(4)), f"n{number % 5000}"]), None,
-                        f"label {number % 200}", number) for number in range(100_000)]
+                        f"label {number % 200}", number) for number in range(40_000)]
     task = TASKS["intent"].from_examples("train", examples, max_length=128)
     started = time.process_time()
     train, valid = hold_out(task, "train", examples, 0.1, 0)
     data_report(task, tokenizer, train, valid)
-    assert time.process_time() - started < 10  # 3 s on one core
+    assert time.process_time() - started < 12  # 1 s on one core, but a minute for each with each
 
 
 LABELLED = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("xyz ")), min_size=2, max_size=80)
@@ -271,98 +271,53 @@ def test_advice_on_too_few_texts_is_true(rows, helps):
         assert held_out([(f"{text} {label} {number}", label) for text, label in rows for number in range(2)], 0.5)
 
 
-@pytest.fixture
-def one_file(tmp_path):
-    path = tmp_path / "all.tsv"
-    path.write_text("sentence\tintent\n" + "".join(
+@pytest.mark.usefixtures("eager")
+def test_training_on_one_file(run, pretrained_once, tmp_path):
+    columns, out, data = {"text_column": "sentence", "label_column": "intent"}, tmp_path / "out", tmp_path / "all.tsv"
+    data.write_text("sentence\tintent\n" + "".join(
         f"{verb} {what} {when}\t{what}\n" for verb, what, when in itertools.product(
             ("play", "stop", "turn on", "turn off", "book"), ("music", "light"), ("now", "please"))))
-    return path
-
-
-COLUMNS = {"text_column": "sentence", "label_column": "intent"}
-
-
-@pytest.mark.usefixtures("eager")
-def test_training_on_one_file(run, one_file, pretrained, tmp_path):
-    command = [flag for flag in finetune_command((one_file, ""), pretrained, tmp_path / "out")
-               if not flag.startswith("--valid")]
-    columns = [f"--{name}={value}" for name, value in COLUMNS.items()]
-    status, output, messages = run(*command, *columns, "--valid_share=0.2")
+    flags = [f"--{name}={value}" for name, value in columns.items()]
+    status, output, messages = run("finetune", f"--train={data}", f"--model={pretrained_once}", f"--output={out}",
+                                   "--epochs=1", *flags, "--valid_share=0.2")
     assert status == 0 and "on 4 texts" in output[0]
-    assert messages[:3] == [
+    assert messages[:4] == [
         "data: 16 texts for training, 4 for validation, 2 labels, 8 each: light, music",
         "data: no validation file: held out 20% of the training file",
-        "data: 5 tokens at the median, 6 at the 95th percentile, 6 at most"]
-    assert messages[3] == "learning rate: 5e-05, by default"
+        "data: 5 tokens at the median, 6 at the 95th percentile, 6 at most", "learning rate: 5e-05, by default"]
     assert messages[-1].startswith("threshold: none, because every validation text is in scope") and (
         "FineTuned.calibrate or evaluate --choose_threshold --out_of_scope_label=LABEL" in messages[-1])
-    metrics = json.loads((tmp_path / "out/metrics.json").read_text())
+    metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["data"]["labels"] == {"light": 8, "music": 8} and metrics["valid_examples"] == 4
-    card = (tmp_path / "out/README.md").read_text()
+    card = (out / "README.md").read_text()
     assert "| validation | held out | 4 |  |\n" in card and "\n- 16 texts for training, 4 for validation" in card
     assert "--data=FILE\n" in card and 'model.evaluate("FILE")' in card
-    assert json.loads((tmp_path / "out/settings.json").read_text())["columns"] == COLUMNS
+    assert json.loads((out / "settings.json").read_text())["columns"] == columns
     # The columns of the training are the defaults.
-    status, output, _ = run("evaluate", f"--model={tmp_path / 'out'}", f"--data={one_file}", "--output_format=json")
-    assert status == 0 and json.loads("\n".join(output))["loss"] > 0
-    (tmp_path / "texts.jsonl").write_text('{"sentence": "play"}\n{"sentence": "stop"}\n')
-    status, output, _ = run("predict", f"--model={tmp_path / 'out'}", f"--input={tmp_path / 'texts.jsonl'}")
-    assert status == 0 and len(output) == 2
-    (tmp_path / "other.tsv").write_text("text\tlabel\nplay\tmusic\n")
+    other = tmp_path / "other.tsv"
+    other.write_text("text\tlabel\nplay\tmusic\n")
     for command, flag, remembered in (("evaluate", "data", "--text_column='sentence' and --label_column='intent'"),
                                       ("predict", "input", "--text_column='sentence'")):
-        assert run(command, f"--model={tmp_path / 'out'}", f"--{flag}={tmp_path / 'other.tsv'}") == (1, [], [
-            f"keras-bert: {tmp_path / 'other.tsv'}: there is no column 'sentence'; the columns are text, label; "
+        assert run(command, f"--model={out}", f"--{flag}={data}")[0] == 0
+        assert run(command, f"--model={out}", f"--{flag}={other}") == (1, [], [
+            f"keras-bert: {other}: there is no column 'sentence'; the columns are text, label; "
             f"the model was trained with {remembered}: pass the names in this file"])
         named = ["--text_column=text", "--label_column=label"][:1 + (command == "evaluate")]
-        assert run(command, f"--model={tmp_path / 'out'}", f"--{flag}={tmp_path / 'other.tsv'}", *named)[0] == 0
+        assert run(command, f"--model={out}", f"--{flag}={other}", *named)[0] == 0
 
 
 @pytest.mark.usefixtures("eager")
-def test_remembered_columns_of_pairs(pretrained, tmp_path):
-    rows = [{"one": "play", "two": "song", "gold": "yes"}, {"one": "lamp", "two": "flight", "gold": "no"}]
+def test_remembered_columns_of_pairs(tmp_path):
+    rows = [{"one": "play", "two": "song", "gold": "a"}, {"one": "lamp", "two": "flight", "gold": "b"}]
     columns = {"text_column": "one", "text_pair_column": "two", "label_column": "gold"}
-    model = finetune(rows, rows, model=pretrained, output=tmp_path / "out", task="classify", epochs=1, **columns)
+    model = dataclasses.replace(zoo.make("pairs"), columns=columns)
+    model.save(tmp_path / "out")
     loaded = FineTuned.load(tmp_path / "out")
-    assert model.columns == loaded.columns == columns
+    assert loaded.columns == columns
     assert loaded.evaluate(rows) == loaded.evaluate([tuple(row.values()) for row in rows]) == model.evaluate(rows)
     renamed = [{"text": row["one"], "two": row["two"], "gold": row["gold"]} for row in rows]
     assert loaded.evaluate(renamed, text_column="text") == model.evaluate(rows)
-    loaded.save(tmp_path / "copy")
-    assert FineTuned.load(tmp_path / "copy").columns == columns
-
-
-def test_folders_without_columns(tmp_path):
-    unpack_golden("0.1/finetuned/intent", tmp_path)
-    model = FineTuned.load(tmp_path / "intent")
-    assert model.columns == {} and "columns" not in json.loads((tmp_path / "intent/settings.json").read_text())
-
-
-@pytest.mark.usefixtures("eager")
-def test_resuming_on_one_file(one_file, pretrained, tmp_path, monkeypatch, capsys):
-    """The same texts are held out, and the weights are those of a run that was not interrupted."""
-    arguments = dict(COLUMNS, train=one_file, model=pretrained, epochs=2, batch_size=8, save_steps=1, seed=5)
-    whole = finetune(output=tmp_path / "whole", **arguments)
-    save_file, calls = checkpoints.save_file, itertools.count(1)
-
-    def interrupted(tensors, path, *metadata):
-        save_file(tensors, path, *metadata)
-        if next(calls) == 5:
-            os.truncate(path, os.path.getsize(path) // 2)
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(checkpoints, "save_file", interrupted)
-        finetune(output=tmp_path / "out", **arguments)
-    for changes in ({"valid_share": 0.3}, {"valid": one_file}, {"seed": 6}):
-        with pytest.raises(InputError, match=next(iter(changes))):
-            finetune(output=tmp_path / "out", **arguments | changes)
-    capsys.readouterr()
-    again = finetune(output=tmp_path / "out", **arguments)
-    assert "resuming from step" in capsys.readouterr().err
-    for one, other in zip(again.model.get_weights(), whole.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert FineTuned.load(zoo.model("intent")).columns == {}
 
 
 @pytest.mark.parametrize("arguments, message", [
@@ -370,24 +325,21 @@ def test_resuming_on_one_file(one_file, pretrained, tmp_path, monkeypatch, capsy
     ({"valid_share": 0}, "valid_share must be above 0; got 0"),
     ({"valid_share": 1.0}, "valid_share must be at least 0 and below 1; got 1.0"),
     ({"out_of_scope_label": "none"}, "out_of_scope_label must be left out without valid; got 'none'"),
-    ({}, r"train: has too few different texts of each label \(2 in all\) to hold out 10% for validation")])
-def test_what_is_refused(pretrained, tmp_path, arguments, message):
+    ({}, r"train: has too few different texts of each label \(2 in all\) to hold out 10% for validation"),
+    ({"train": [(f"play {number}", number) for number in range(8)], "task": "regress"},
+     r"^train \(held-out texts: 1\): a correlation needs at least two")])
+def test_what_is_refused(pretrained_once, tmp_path, arguments, message):
     with pytest.raises(InputError, match=message):
-        finetune([("play", "a"), ("lamp", "b")], model=pretrained, output=tmp_path / "out", **arguments)
+        finetune(model=pretrained_once, output=tmp_path / "out",
+                 **{"train": [("play", "a"), ("lamp", "b")]} | arguments)
     assert not (tmp_path / "out").exists()
-
-
-def test_a_correlation_of_one_held_out_text(pretrained, tmp_path):
-    rows = [(f"play {number}", number) for number in range(8)]
-    with pytest.raises(InputError, match=r"^train \(held-out texts: 1\): a correlation needs at least two"):
-        finetune(rows, model=pretrained, output=tmp_path / "out", task="regress")
 
 
 @pytest.mark.parametrize("name, content, hint", [
     ("train.conll", "play O\n", "for tagged words, pass --task='tag'"),
     ("train.json", '{"version": "1", "data": []}', "for questions as in SQuAD, pass --task='span'")])
-def test_files_of_other_tasks(run, pretrained, tmp_path, name, content, hint):
+def test_files_of_other_tasks(run, pretrained_once, tmp_path, name, content, hint):
     (tmp_path / name).write_text(content)
-    status, output, messages = run("finetune", f"--train={tmp_path / name}", f"--model={pretrained}",
+    status, output, messages = run("finetune", f"--train={tmp_path / name}", f"--model={pretrained_once}",
                                    f"--output={tmp_path / 'out'}")
     assert (status, output, len(messages)) == (1, [], 1) and messages[0].endswith(hint), messages

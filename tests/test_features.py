@@ -14,8 +14,8 @@ from keras_bert.models.feature_tagger import BertFeatures, BertFeatureTagger, fe
 from conftest import TINY, random_inputs, randomize, write_huggingface
 
 BLOCKS = 5
-INPUTS = random_inputs(3, 9)
-INPUTS["input_mask"][1, 5:] = INPUTS["input_mask"][2, 7:] = 0
+INPUTS = random_inputs(3, 5)
+INPUTS["input_mask"][1, 2:] = INPUTS["input_mask"][2, 4:] = 0
 REAL = INPUTS["input_mask"] == 1
 TAGS = np.where(REAL, INPUTS["input_word_ids"] % 3, -100)
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=-100)
@@ -68,15 +68,14 @@ def test_all_features_beside_pytorch(bert, tmp_path):
             np.testing.assert_allclose(numpy(model(INPUTS))[REAL], np.mean(states[1:], axis=0)[REAL], atol=5e-6)
             model.mix.set_weights([np.arange(5) / 4, np.array(0.7)])
         got = numpy(model(INPUTS))
-        assert got.shape == (3, 9, model.width) == expected.shape
+        assert got.shape == (3, 5, model.width) == expected.shape
         # Sums of five values up to 4; two float32 libraries differ by their order of summation.
         np.testing.assert_allclose(got[REAL], expected[REAL], rtol=0, atol=1e-5, err_msg=name)
 
 
 @pytest.mark.parametrize("blocks,name,message", [
-    (3, "sum-last-4", "features must be one of .*, of an encoder with 3 blocks; got 'sum-last-4'"),
-    (3, "concat-last-4", "features must be one of .*, of an encoder with 3 blocks; got 'concat-last-4'"),
-    (1, "second-to-last", "features must be one of .*, of an encoder with 1 blocks; got 'second-to-last'"),
+    (3, "sum-last-4", "features must be one of .*; got 'sum-last-4'"),
+    (1, "second-to-last", "features must be one of .*; got 'second-to-last'"),
     (3, "layer-4", "features must be one of embeddings, last, second-to-last, sum-all, weighted-all, layer-N, "
                    "sum-last-N, concat-last-N, of an encoder with 3 blocks; got 'layer-4'"),
     (3, "layer--1", "features must be one of .*; got 'layer--1'"),
@@ -113,7 +112,7 @@ def test_the_tagger_is_two_bidirectional_lstms_and_a_classifier(bert):
     model = randomize(BertFeatureTagger(bert, 3, units=7))
     wanted = numpy(BertFeatures(bert, "concat-last-4")(INPUTS))
     got = numpy(model(INPUTS))
-    assert got.shape == (3, 9, 3) and got.dtype == "float32"
+    assert got.shape == (3, 5, 3) and got.dtype == "float32"
     for row, length in enumerate(REAL.sum(axis=1)):
         x = wanted[row, :length]
         for layer in (model.first, model.second):
@@ -160,7 +159,7 @@ def test_nothing_drops_out_but_what_the_classifier_reads(bert):
 
 
 @pytest.mark.parametrize("make", [
-    lambda bert: BertFeatures(bert, "weighted-all"), lambda bert: BertFeatures(bert, "layer-2"),
+    lambda bert: BertFeatures(bert, "layer-2"),
     lambda bert: BertFeatureTagger(bert, 3, "weighted-all", units=5, dropout=0.3)])
 def test_keras_file_round_trip(make, bert, tmp_path):
     model = randomize(make(bert))
@@ -170,12 +169,11 @@ def test_keras_file_round_trip(make, bert, tmp_path):
     np.testing.assert_array_equal(numpy(again(INPUTS)), numpy(model(INPUTS)))
 
 
-@pytest.mark.slow("features in a model that Keras traces")
 def test_in_a_functional_model(bert):
     model = randomize(BertFeatureTagger(bert, 3, units=7))
-    tensors = {key: keras.Input((9,), dtype="int32", name=key) for key in INPUTS}
+    tensors = {key: keras.Input((5,), dtype="int32", name=key) for key in INPUTS}
     outputs = model(tensors)
-    assert outputs.shape == (None, 9, 3) and model.features(tensors).shape == (None, 9, 64)
+    assert outputs.shape == (None, 5, 3) and model.features(tensors).shape == (None, 5, 64)
     np.testing.assert_array_equal(numpy(keras.Model(tensors, outputs)(INPUTS)), numpy(model(INPUTS)))
 
 

@@ -16,11 +16,11 @@ from keras_bert.layers import BertLayer
 from keras_bert.models.feature_tagger import BertFeatures
 from keras_bert.text import BertTokenizer
 
-from conftest import REAL, TINY, TINY_VOCABULARY, Peer, randomize, write_huggingface
+from conftest import REAL, TINY, TINY_VOCABULARY, Peer, eagerly, randomize, write_huggingface
 
 torch, transformers = Peer("torch"), Peer("transformers")
-TEXTS = ["play some music", "", "turn the light on please", "book a flight now . what time is it today ?", "lamp"] * 3
-LONGEST = 12  # tokens
+TEXTS = ["play some music", "", "turn the light on please", "book a flight now . what time is it today ?", "lamp"]
+LONGEST, AT_ONCE = 12, 15  # tokens
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
 
 
@@ -32,7 +32,7 @@ def deep_bert():
 @pytest.fixture
 def extract(run, tmp_path, deep_bert, monkeypatch, eager):
     """Runs the command on the encoder in batches of two; `texts.txt` is in `tmp_path`."""
-    monkeypatch.setattr(features_module, "_TOKENS", 30)  # several chunks
+    monkeypatch.setattr(features_module, "_TOKENS", AT_ONCE)  # several chunks
     write_huggingface(tmp_path / "pretrained", deep_bert)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
 
@@ -48,7 +48,7 @@ def read(path, pooling):
     if path.suffix == ".parquet":
         with parquet.ParquetFile(path) as file:
             groups = [file.read_row_group(number).to_pylist() for number in range(file.num_row_groups)]
-        assert max(sum(len(row["tokens"]) for row in group) for group in groups) <= 30 + LONGEST
+        assert max(sum(len(row["tokens"]) for row in group) for group in groups) <= AT_ONCE + LONGEST
         rows = [row for group in groups for row in group]
         assert [row["text"] for row in rows] == TEXTS
         return [(row["tokens"], np.array(row["vectors"] if pooling == "none" else [row["vectors"]], np.float32))
@@ -63,22 +63,30 @@ def read(path, pooling):
         return [(some.tolist(), rows) for some, rows in zip(tokens, vectors, strict=True)]
 
 
-@pytest.mark.parametrize("suffix,pooling,pool", [
-    (".parquet", "none", lambda x: x),
-    *(pytest.param(*other, marks=pytest.mark.slow("features of other kinds")) for other in [
-        (".npz", "none", lambda x: x), (".npz", "mean", lambda x: x.mean(axis=0)[None]),
-        (".parquet", "cls", lambda x: x[:1]), (".npz", "max", lambda x: x.max(axis=0)[None])])])
-def test_vectors_are_those_of_each_text_alone_in_order(extract, deep_bert, tmp_path, suffix, pooling, pool):
-    status, output, messages = extract(f"--pooling={pooling}", output=f"new/out{suffix}")
+@pytest.fixture(scope="module")
+def alone(deep_bert):
+    """The vectors of each text alone."""
+    model = BertFeatures(deep_bert, "concat-last-4")
+    with eagerly():
+        return [ops.convert_to_numpy(model(TOKENIZER([text])))[0] for text in TEXTS]
+
+
+@pytest.mark.parametrize("suffix,pooling,pool,normalize", [
+    (".parquet", "none", lambda x: x, False), (".npz", "none", lambda x: x, True),
+    (".npz", "mean", lambda x: x.mean(axis=0)[None], True), (".parquet", "cls", lambda x: x[:1], False),
+    (".npz", "max", lambda x: x.max(axis=0)[None], False)])
+def test_vectors_are_those_of_each_text_alone_in_order(extract, alone, tmp_path, suffix, pooling, pool, normalize):
+    status, output, messages = extract(f"--pooling={pooling}", *["--normalize"] * normalize, output=f"new/out{suffix}")
     pieces = [["[CLS]", *TOKENIZER.tokenize(text), "[SEP]"] for text in TEXTS]
-    assert status == 0 and all(line.endswith(" of 15 texts") for line in messages)  # progress, on slow machines
-    assert output == [f"{tmp_path}/new/out{suffix}: 15 texts, {sum(map(len, pieces))} tokens"]
+    assert status == 0 and all(line.endswith(" of 5 texts") for line in messages)  # progress, on slow machines
+    assert output == [f"{tmp_path}/new/out{suffix}: 5 texts, {sum(map(len, pieces))} tokens"]
     assert os.listdir(tmp_path / "new") == [f"out{suffix}"]
     found = read(tmp_path / "new" / f"out{suffix}", pooling)
-    for text, wanted, (tokens, vectors) in zip(TEXTS, pieces, found, strict=True):
+    for wanted, expected, (tokens, vectors) in zip(pieces, map(pool, alone), found, strict=True):
         assert tokens == (None if suffix == ".npz" and pooling != "none" else wanted)
-        alone = BertFeatures(deep_bert, "concat-last-4")(TOKENIZER([text]))
-        np.testing.assert_allclose(vectors, pool(ops.convert_to_numpy(alone)[0]), rtol=0, atol=5e-6)
+        if normalize:
+            expected = expected / np.linalg.norm(expected, axis=1)[:, None]
+        np.testing.assert_allclose(vectors, expected, rtol=0, atol=5e-6)
 
 
 def test_pairs_from_columns_are_cut_to_max_length(extract, deep_bert, tmp_path):
@@ -94,36 +102,24 @@ def test_pairs_from_columns_are_cut_to_max_length(extract, deep_bert, tmp_path):
         np.testing.assert_allclose(vectors, ops.convert_to_numpy(wanted)[0], rtol=0, atol=5e-6)
 
 
-@pytest.mark.parametrize("pooling", ["none", pytest.param("max", marks=pytest.mark.slow("another pooling"))])
-def test_normalized_vectors_have_length_1(extract, tmp_path, pooling):
-    found = []
-    for flags in ([], ["--normalize", "--overwrite"]):
-        assert extract(f"--pooling={pooling}", *flags)[0] == 0
-        found.append(np.load(tmp_path / "out.npz")["vectors"])
-    np.testing.assert_allclose(found[1], found[0] / np.linalg.norm(found[0], axis=1)[:, None], rtol=0, atol=1e-7)
-
-
 @pytest.mark.peers
-@pytest.mark.slow("wrong vectors of a real encoder")
+@pytest.mark.usefixtures("eager")
 def test_minilm_embeds_a_file_as_sentence_transformers_does(run, minilm, tmp_path):
     """The mean of the last block's vectors of all tokens, divided by its norm, computed with PyTorch."""
     texts = [line for line in (REAL / "corpora/en/classic_books.txt").read_text(encoding="utf-8").splitlines() if line]
-    texts = texts[:197] + [" ".join(texts[:100 * count]) for count in range(1, 4)]  # the last are cut
+    texts = [*texts[:30], " ".join(texts[:100])]  # the last is cut
     (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     status, _, _ = run("features", "--model=minilm", f"--input={tmp_path}/texts.txt", f"--output={tmp_path}/out.npz",
-                       "--features=last", "--pooling=mean", "--normalize", "--max_length=256")
+                       "--features=last", "--pooling=mean", "--normalize", "--max_length=64")
     tokenizer, model = transformers.BertTokenizerFast.from_pretrained(minilm), transformers.BertModel.from_pretrained(
         minilm).eval()
-    wanted = []
     with torch.inference_mode():
-        for begin in range(0, len(texts), 50):
-            inputs = tokenizer(texts[begin:begin + 50], padding=True, truncation=True, max_length=256,
-                               return_tensors="pt")
-            mask = inputs["attention_mask"][:, :, None]
-            vectors = (model(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1)
-            wanted.append(torch.nn.functional.normalize(vectors, dim=1))
+        inputs = tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
+        mask = inputs["attention_mask"][:, :, None]
+        vectors = (model(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1)
+        wanted = torch.nn.functional.normalize(vectors, dim=1)
     assert status == 0
-    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["vectors"], torch.cat(wanted), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["vectors"], wanted, rtol=0, atol=1e-5)
 
 
 def test_an_encoder_of_two_blocks_gives_both(pretrained, bert, tmp_path):
@@ -135,13 +131,13 @@ def test_an_encoder_of_two_blocks_gives_both(pretrained, bert, tmp_path):
     np.testing.assert_allclose(vectors, np.concatenate(blocks, axis=-1)[0], rtol=0, atol=5e-6)
 
 
-@pytest.mark.slow("features of a fine-tuned encoder")
-def test_the_encoder_of_a_folder_that_finetune_wrote(run, trained, tmp_path):
+@pytest.mark.usefixtures("eager")
+def test_the_encoder_of_a_folder_that_finetune_wrote(run, trained_once, tmp_path):
     (tmp_path / "texts.txt").write_text("play\n")
-    status, _, _ = run("features", f"--model={trained}", f"--input={tmp_path}/texts.txt", "--features=last",
+    status, _, _ = run("features", f"--model={trained_once}", f"--input={tmp_path}/texts.txt", "--features=last",
                        f"--output={tmp_path}/out.npz")
-    model = keras.saving.load_model(trained / "model.keras")
-    wanted = model.bert(BertTokenizer.from_folder(trained)(["play"]))[1]
+    model = keras.saving.load_model(trained_once / "model.keras")
+    wanted = model.bert(BertTokenizer.from_folder(trained_once)(["play"]))[1]
     assert status == 0
     (_, vectors), = read(tmp_path / "out.npz", "none")
     np.testing.assert_allclose(vectors, ops.convert_to_numpy(wanted)[0], rtol=0, atol=5e-6)

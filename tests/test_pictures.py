@@ -94,34 +94,24 @@ def checked_draw(tmp_path, monkeypatch):
     return checked
 
 
-@pytest.mark.parametrize("labels", [
-    ["light", "music"],
-    [*KOREAN, *LONG, *ODD, *(f"class_{i}" for i in range(8))],
-], ids=len)
-def test_pictures_are_whole(checked_draw, labels):
-    texts = checked_draw(make_metrics(labels))
+LARGE = {"labels": [*KOREAN, *LONG, *ODD, *(f"a_class_of_many_{i}" for i in range(39))], "epochs": 50, "layers": 16,
+         "heads": 2, "tokens": [*TOKENS[:-1], "antidisestablishmentarianism", "[SEP]"]}
+
+
+@pytest.mark.parametrize("size", [
+    {"labels": ["light", "music"], "epochs": 1, "heads": 4},
+    pytest.param(LARGE, marks=pytest.mark.slow("a picture that cannot be drawn"))], ids=["small", "large"])
+def test_pictures_are_whole(checked_draw, size):
+    labels, tokens, epochs = size["labels"], size.get("tokens", TOKENS), size["epochs"]
+    texts = checked_draw(make_metrics(**size))
     assert list(texts) == ["learning_curves", "confusions", "confusion_matrix", "calibration", "attention"]
-    assert any("epoch 3, kept" in text for text in texts["learning_curves"])
+    assert {"1", f"epoch {max(1, epochs - 1)}, kept"} <= set(texts["learning_curves"])
     assert {" ".join(label.split()) for label in labels} <= set(texts["confusion_matrix"])
     assert f"{' '.join(labels[0].split())} → {labels[1]}" in texts["confusions"]
     assert "4 of 20 texts" in texts["confusions"]
-    assert set(TOKENS) | {"layer 6", "head 12"} <= set(texts["attention"])
-
-
-@pytest.mark.slow("a picture that cannot be drawn")
-def test_many_classes(checked_draw):
-    labels = [*KOREAN, *LONG, *(f"a_class_of_many_{i}" for i in range(170))]
-    texts = checked_draw({key: make_metrics(labels)[key] for key in ("classes", "confusions")})
-    assert set(labels) <= set(texts["confusion_matrix"])
-    assert len([text for text in texts["confusions"] if " → " in text]) == 21  # 20 pairs and the title
-
-
-@pytest.mark.parametrize("epochs", [1, 50])
-def test_learning_curves_of_any_length(checked_draw, epochs):
-    metrics = make_metrics(["a", "b"], epochs=epochs)
-    texts = checked_draw({key: metrics[key] for key in ("history", "best_epoch", "main")})
-    assert list(texts) == ["learning_curves"]
-    assert "1" in texts["learning_curves"] and f"epoch {max(1, epochs - 1)}, kept" in texts["learning_curves"]
+    pairs = [text for text in texts["confusions"] if " → " in text]
+    assert len(pairs) == (21 if size is LARGE else 2)  # 20 pairs and the title
+    assert {*tokens, f"layer {size.get('layers', 6)}", f"head {size['heads']}"} <= set(texts["attention"])
 
 
 @pytest.mark.parametrize("heads", [["mlm"], ["mlm", "next_sentence"]])
@@ -131,14 +121,6 @@ def test_the_curve_of_pretraining_has_every_head(checked_draw, heads):
     texts = checked_draw({"history": {"step": [1, 2]} | scores}, PRETRAINING)["pretraining_curve"]
     assert [text for text in texts if ": " in text] == [
         f"{titles[head]}: {score}" for head in heads for score in ("loss", "accuracy")]
-
-
-@pytest.mark.slow("a picture that cannot be drawn")
-def test_attention_of_a_large_encoder(checked_draw):
-    tokens = [*TOKENS[:-1], "antidisestablishmentarianism", "[SEP]"]
-    metrics = make_metrics(["a", "b"], layers=24, heads=16, tokens=tokens)
-    texts = checked_draw({"attention": metrics["attention"]})["attention"]
-    assert {"layer 24", "head 16", "antidisestablishmentarianism"} <= set(texts)
 
 
 def test_no_confusions(checked_draw):

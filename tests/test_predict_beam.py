@@ -1,5 +1,6 @@
 """`RunInference` with a SavedModel, and `predict --beam`: any number of workers gives the answers of `predict`."""
 
+import functools
 import gzip
 import json
 import os
@@ -12,32 +13,33 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.models import BertClassifier
-from keras_bert.tasks import TASKS
-from keras_bert.text import BertTokenizer
-from keras_bert.training import FineTuned
+from keras_bert.inference.exported import Exported
 
+import zoo
 from conftest import TINY_VOCABULARY
 
 pytestmark = pytest.mark.peers
-ONE = "--runner=DirectRunner,--direct_num_workers=1"
-TWO = "--runner=DirectRunner,--direct_num_workers=2,--direct_running_mode=multi_processing"
+load_once = functools.cache(Exported)
 WORDS = TINY_VOCABULARY[5:40]
-TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 1 + i % 9)) for i in range(210)]
+TEXTS = [" ".join(np.random.default_rng(i).choice(WORDS, 1 + i % 9)) for i in range(60)]
 
 
 @pytest.fixture(scope="module")
-def export(source, tmp_path_factory):
-    path = tmp_path_factory.mktemp("export") / "export"
-    FineTuned(BertClassifier(source, 2), BertTokenizer(TINY_VOCABULARY), TASKS["classify"](16, ["a", "b"])).export(path)
-    return path
+def export():
+    return zoo.saved_model("intent")
+
+
+@pytest.fixture(autouse=True)
+def loaded_once(monkeypatch):
+    """In this process, whose folders do not change."""
+    monkeypatch.setattr("keras_bert.integrations.predict_beam.Exported", load_once)
 
 
 @pytest.fixture
 def inputs(tmp_path):
     (tmp_path / "in").mkdir()
-    for number in range(3):
-        lines = [json.dumps({"text": text, "id": [number, i]}) + "\n" for i, text in enumerate(TEXTS[number::3])]
+    for number in range(2):
+        lines = [json.dumps({"text": text, "id": [number, i]}) + "\n" for i, text in enumerate(TEXTS[number::2])]
         (tmp_path / f"in/{number}.jsonl").write_text("".join([*lines, "[]\n"]))
     return tmp_path / "in"
 
@@ -54,18 +56,18 @@ def test_run_inference_gives_the_outputs_of_the_saved_model(export):
 
     from keras_bert.integrations.beam import SavedModelHandler
 
-    expected = tf.saved_model.load(str(export)).signatures["serving_default"](text=tf.constant(TEXTS[:50]))
+    expected = zoo.loaded(export).signatures["serving_default"](text=tf.constant(TEXTS[:20]))
     expected = dict(zip(TEXTS, zip(expected["label"].numpy(), expected["probabilities"].numpy())))
 
     def check(results):
-        assert {result.example for result in results} == set(TEXTS[:50])
+        assert {result.example for result in results} == set(TEXTS[:20])
         for result in results:
             label, probabilities = expected[result.example]
             assert result.inference["label"] == [label]
             np.testing.assert_allclose(result.inference["probabilities"], [probabilities], atol=1e-6)
 
     with beam.Pipeline() as pipeline:  # batches of about two texts
-        results = pipeline | beam.Create(TEXTS[:50]) | RunInference(SavedModelHandler(str(export), max_batch_tokens=16))
+        results = pipeline | beam.Create(TEXTS[:20]) | RunInference(SavedModelHandler(str(export), max_batch_tokens=16))
         assert_that(results, check)
 
 
@@ -102,21 +104,18 @@ def cluster(monkeypatch):
     jobs.stop()
 
 
-@pytest.mark.parametrize("beam_args", [ONE, TWO, "cluster"])
-def test_a_pipeline_answers_as_the_processes_of_one_machine(run, export, inputs, tmp_path, beam_args, request):
-    if beam_args == "cluster":
-        beam_args = request.getfixturevalue("cluster")
+def test_a_pipeline_answers_as_the_processes_of_one_machine(run, export, inputs, tmp_path, cluster):
     command = ("predict", f"--model={export}", f"--input={inputs}/*", "--keep_columns=id")
     run(*command, f"--output={tmp_path / 'processes'}", "--processes=1")
-    status, lines, messages = run(*command, f"--output={tmp_path / 'beam'}", "--beam", f"--beam_args={beam_args}")
-    assert (status, lines) == (1, [f"{tmp_path / 'beam'}: 210 answers"]) and "left out: 3; see" in messages[-1]
+    status, lines, messages = run(*command, f"--output={tmp_path / 'beam'}", "--beam", f"--beam_args={cluster}")
+    assert (status, lines) == (1, [f"{tmp_path / 'beam'}: 60 answers"]) and "left out: 2; see" in messages[-1]
     answers = read(tmp_path / "beam", "answers-*.jsonl")
     expected = [{"file": str(inputs / path.name)} | json.loads(line) for path in
                 sorted((tmp_path / "processes").glob("*.jsonl")) for line in path.read_text().splitlines()]
     assert all(row["id"] == [int(row["file"][-7]), row["row"] - 1] for row in answers)
     assert [row | {"score": 0} for row in answers] == [row | {"score": 0} for row in expected]
     np.testing.assert_allclose([row["score"] for row in answers], [row["score"] for row in expected], atol=1e-6)
-    assert [row["reason"] for row in read(tmp_path / "beam", "invalid-*.jsonl")] == ["must be an object; got []"] * 3
+    assert [row["reason"] for row in read(tmp_path / "beam", "invalid-*.jsonl")] == ["must be an object; got []"] * 2
 
 
 def test_the_pipeline_of_the_page_writes_labels(export, tmp_path, monkeypatch):
@@ -125,7 +124,7 @@ def test_the_pipeline_of_the_page_writes_labels(export, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["label.py", f"{tmp_path}/*.txt", str(export), f"{tmp_path}/labelled"])
     exec(re.search("```python\n(.*?)```", page, re.S)[1], {"__name__": "__main__"})
     rows = [json.loads(line) for path in tmp_path.glob("labelled-*.jsonl") for line in path.read_text().splitlines()]
-    labels = tf.saved_model.load(str(export))(tf.constant(TEXTS[:20]))["label"].numpy()
+    labels = zoo.loaded(export)(tf.constant(TEXTS[:20]))["label"].numpy()
     assert sorted(map(str, rows)) == sorted(str({"text": text, "label": label.decode()})
                                             for text, label in zip(TEXTS, labels))
 
@@ -162,10 +161,11 @@ def test_a_file_that_cannot_be_read_is_named_without_a_traceback(run, export, in
     assert not (tmp_path / "out").exists() and "Traceback" not in caplog.text
 
 
-def test_what_is_refused(run, export, trained, inputs, tmp_path):
+def test_what_is_refused(run, export, inputs, tmp_path):
     command = ("predict", f"--input={inputs}/*", f"--output={tmp_path / 'out'}", "--beam")
-    assert run(*command, f"--model={trained}") == (
-        1, [], [f"keras-bert: {trained}: must be a SavedModel with --beam: keras-bert export text-model"])
+    folder = zoo.model("intent")
+    assert run(*command, f"--model={folder}") == (
+        1, [], [f"keras-bert: {folder}: must be a SavedModel with --beam: keras-bert export text-model"])
     status, _, messages = run(*command, f"--model={export}", "--beam_args=--runner=Nobody")
     assert status == 1 and "--beam_args: " in messages[-1] and not (tmp_path / "out").exists()
     assert run(*command, f"--model={export}", "--beam_args=--nosuch=3,--direct_num_workers=1")[2][-1] == (

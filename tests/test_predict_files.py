@@ -12,8 +12,6 @@ import os
 import pathlib
 import random
 import re
-import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -23,6 +21,8 @@ import pytest
 from keras_bert.data import chunks
 from keras_bert.inference import answering, files
 from keras_bert.terminal import ProgressLine
+
+import zoo
 
 load_once = functools.cache(answering.load_answering_model)  # loading and tracing take seconds
 LONG, LARGE = b"x" * 100_001, b"x" * 2**24  # longer than a text, and a line, may be
@@ -77,18 +77,20 @@ def predict(run, trained_once, tmp_path, monkeypatch):
 
 
 @pytest.mark.usefixtures("eager")
-def test_answers_are_those_of_one_file_at_a_time(run, predict, trained_once, inputs, tmp_path):
+def test_answers_are_those_of_the_model(predict, trained_once, inputs, tmp_path):
     names = ["a.jsonl", "b.tsv", "c.csv", "d.parquet", "e.jsonl.gz", "f.tsv.gz", "g.csv.gz"]
     for name in names:
         write(inputs / name)
     assert predict(inputs / "*") == (0, [f"{tmp_path / 'out'}: 42 answers"], [])
     plain = ["a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl", "e.jsonl.gz", "f.jsonl.gz", "g.jsonl.gz"]
     assert sorted(digests(tmp_path / "out")) == plain
+    wanted = load_once(trained_once, 1).predict(TEXTS)
     for name, answers in zip(names, plain):
-        _, lines, _ = run("predict", f"--model={trained_once}", f"--input={inputs / name}", "--output_format=jsonl")
-        first = 2 if chunks.suffix_of(name) in (".tsv", ".csv") else 1
+        suffix = chunks.suffix_of(name)
         assert read(tmp_path / "out" / answers) == [
-            {"row": row} | json.loads(line) for row, line in enumerate(lines, first)]
+            {"row": row, "text": text.replace("\t", " ") if suffix == ".tsv" else text, "label": answer.label,
+             "score": pytest.approx(answer.score, abs=2e-6)}
+            for row, (text, answer) in enumerate(zip(TEXTS, wanted), 2 if suffix in (".tsv", ".csv") else 1)]
 
 
 @pytest.mark.usefixtures("eager")
@@ -129,22 +131,26 @@ def test_kept_values_have_the_types_of_json(predict, inputs, tmp_path):
 
 @pytest.mark.usefixtures("eager")
 def test_a_file_without_a_column_to_keep_is_left_out(predict, inputs, tmp_path):
-    (inputs / "a.tsv").write_bytes(b"text\tx\n")
-    (inputs / "b.jsonl").write_bytes(b'{"text": "a", "x": 1}\n{\n{"text": "a", "y": 1}\n')
-    (inputs / "c.jsonl").write_bytes(b'{\n{"text": "a"}\n{"text": "a", "id": 1}\n')
-    (inputs / "d.csv").write_bytes(b"")
-    (inputs / "e.jsonl").write_bytes(b"")
+    for name, content in (
+            ("a.tsv", b"text\tx\n"), ("b.jsonl", b'{"text": "a", "x": 1}\n{\n{"text": "a", "y": 1}\n'),
+            ("c.jsonl", b'{\n{"text": "a"}\n{"text": "a", "id": 1}\n'),
+            ("d.csv.gz", gzip.compress(b"text,id\n")), ("e.jsonl", b"")):
+        (inputs / name).write_bytes(content)
+    before = {path: path.read_bytes() for path in inputs.iterdir()}
     status, lines, messages = predict(f"{inputs}/*", "--keep_columns=id")
     assert (status, lines) == (1, [f"{tmp_path / 'out'}: 2 answers"])
-    assert messages[:-1] == [
+    assert {path: path.read_bytes() for path in inputs.iterdir()} == before  # sources are left as they are
+    assert "files were left out: 2 of 5; correct" in messages[-1] and messages[:-1] == [
         f"keras-bert: {inputs / 'a.tsv'}: there is no column 'id'; the columns are text, x; leave it out of "
         "--keep_columns",
         f"keras-bert: {inputs / 'b.jsonl'}: there is no column 'id'; the columns are text, x, y; leave it out of "
         "--keep_columns"]
-    assert sorted(digests(tmp_path / "out")) == ["c.jsonl", "d.jsonl", "e.jsonl", "invalid/c.jsonl"]
+    assert sorted(digests(tmp_path / "out")) == ["c.jsonl", "d.jsonl.gz", "e.jsonl", "invalid/c.jsonl"]
+    assert read(tmp_path / "out/d.jsonl.gz") == read(tmp_path / "out/e.jsonl") == []
     assert [row["id"] for row in read(tmp_path / "out/c.jsonl")] == [None, 1]
 
 
+@pytest.mark.usefixtures("eager")
 def test_the_summary_says_how_many_texts_were_cut(predict, inputs, tmp_path):
     write(inputs / "a.jsonl", ["play " * 126, "play " * 127])  # with [CLS] and [SEP], 128 tokens fit
     write(inputs / "b.jsonl", ["lamp", "play " * 200])
@@ -155,48 +161,45 @@ def test_the_summary_says_how_many_texts_were_cut(predict, inputs, tmp_path):
 
 
 @pytest.mark.slow("files answered by a SavedModel")
-def test_an_export_answers_too(predict, trained_once, inputs, tmp_path):
-    load_once(trained_once).export(tmp_path / "export")
+def test_an_export_answers_too(predict, inputs, tmp_path):
     write(inputs / "a.jsonl", TEXTS * 10)
-    assert predict(inputs / "a.jsonl", model=tmp_path / "export")[0] == 0
-    answers = read(tmp_path / "out/a.jsonl")
-    shutil.rmtree(tmp_path / "out")
-    assert predict(inputs / "a.jsonl")[0] == 0
-    expected = read(tmp_path / "out/a.jsonl")
-    assert [(row["row"], row["text"], row["label"]) for row in answers] == [
-        (row["row"], row["text"], row["label"]) for row in expected]
-    assert [row["score"] for row in answers] == pytest.approx([row["score"] for row in expected], abs=1e-5)
+    found = []
+    for form in (zoo.model, zoo.saved_model):
+        assert predict(inputs / "a.jsonl", f"--output={tmp_path / form.__name__}", model=form("intent"))[0] == 0
+        found.append(read(tmp_path / form.__name__ / "a.jsonl"))
+    answers, scores = zip(*map(zoo.numbers, found))
+    assert answers[0] == answers[1] and scores[0] == pytest.approx(scores[1], abs=1e-5)
 
 
-@pytest.mark.parametrize("name, content, row, reason", [
-    ("a.jsonl", b'{"text": "a"}\n\n{"text": 1}\n{"text": "b"}\n', 3, "'text' must be a text; got 1"),
-    ("a.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n{"text": "b"}', 2, "must be UTF-8 text: invalid start byte at byte"),
-    ("a.jsonl", b'{"text": "a"}\n[]\n{"text": "b"}', 2, "must be an object; got []"),
-    ("a.jsonl", b'{"text": "a"}\n{"text": "b"}\n{"tex', 3, "not JSON: Unterminated string starting"),
-    ("a.jsonl", b'{"text": "a"}\n{"text": "\\ud800"}\n{"text": "b"}', 2, "not JSON: 'utf-8' codec can't encode"),
-    ("a.jsonl", b'{"text": "a"}\n{"x": "c"}\n{"text": "b"}', 2,
-     "there is no column 'text'; the columns are x; pass --text_column"),
-    ("a.jsonl", b'{"text": "a"}\n{"text": "a", "text_pair": "b"}\n{"text": "b"}', 2,
-     "must have one text per row for this model; got two"),
-    ("a.tsv", b"text\tid\na\t1\nx\nb\t2\n", 3, "must have 2 columns (text, id); got 1"),
-    ("a.tsv", b"text\na\n\xea\nb\n", 3, "must be UTF-8 text: "),
-    ("a.csv", b'text,id\na,1\n"x" y,1\nb,2\n', 3, "line 3: ',' expected after '\"'"),
-    ("a.csv", b'text,id\na,1\n"x\n\xff",1\nb,2\n', 3, "must be UTF-8 text: invalid start byte at byte 3"),
-    ("a.jsonl", b'{"text": "a"}\n{"text": "%b"}\n{"text": "b"}' % LONG, 2,
-     "a text has 100001 characters, more than --max_characters=100000"),
-    ("a.jsonl", b'{"text": "a"}\n{"text": "%b"}\n{"text": "b"}' % LARGE, 2,
-     "may have at most 16,777,216 bytes; got 16,777,229"),
-    ("a.tsv", b"text\na\n%b\nb\n" % LARGE, 3, "may have at most 16,777,216 bytes; got 16,777,217"),
-])
-def test_invalid_rows_are_kept_apart(predict, inputs, tmp_path, name, content, row, reason):
-    (inputs / name).write_bytes(content)
+@pytest.mark.parametrize("name, header, good, invalid", [
+    ("a.jsonl", b"", b'{"text": "a"}\n', {
+        b'{"text": 1}\n': "'text' must be a text; got 1", b"[]\n": "must be an object; got []",
+        b'{"text": "\xff"}\n': "must be UTF-8 text: invalid start byte at byte",
+        b'{"text": "\\ud800"}\n': "not JSON: 'utf-8' codec can't encode",
+        b'{"x": "c"}\n': "there is no column 'text'; the columns are x; pass --text_column",
+        b'{"text": "a", "text_pair": "b"}\n': "must have one text per row for this model; got two",
+        b'{"text": "%b"}\n' % LONG: "a text has 100001 characters, more than --max_characters=100000",
+        b'{"text": "%b"}\n' % LARGE: "may have at most 16,777,216 bytes; got 16,777,229",
+        b'{"tex': "not JSON: Unterminated string starting"}),
+    ("a.tsv", b"text\tid\n", b"a\t1\n", {
+        b"x\n": "must have 2 columns (text, id); got 1", b"\xea\t1\n": "must be UTF-8 text: ",
+        b"%b\n" % LARGE: "may have at most 16,777,216 bytes; got 16,777,217"}),
+    ("a.csv", b"text,id\n", b"a,1\n", {
+        b'"x" y,1\n': "line 3: ',' expected after '\"'",
+        b'"x\n\xff",1\n': "must be UTF-8 text: invalid start byte at byte 3"})])
+def test_invalid_rows_are_kept_apart(predict, inputs, tmp_path, name, header, good, invalid):
+    """Each after a valid one."""
+    (inputs / name).write_bytes(header + b"".join(good + row for row in invalid))
     status, lines, messages = predict(inputs / "a.*")
-    out = tmp_path / "out"
-    assert (status, lines) == (1, [f"{out}: 2 answers"])
-    assert messages == [f"keras-bert: {out}: invalid rows were left out: 1, of 1 of 1 files; see {out / 'invalid'}"]
-    assert [answer["text"] for answer in read(out / "a.jsonl")] == ["a", "b"]
-    [invalid] = read(out / "invalid/a.jsonl")
-    assert (invalid["file"], invalid["row"]) == (str(inputs / name), row) and invalid["reason"].startswith(reason)
+    out, count = tmp_path / "out", len(invalid)
+    assert (status, lines) == (1, [f"{out}: {count} answers"])
+    assert messages == [
+        f"keras-bert: {out}: invalid rows were left out: {count}, of 1 of 1 files; see {out / 'invalid'}"]
+    assert [answer["text"] for answer in read(out / "a.jsonl")] == ["a"] * count
+    found = read(out / "invalid/a.jsonl")
+    assert [(row["file"], row["row"]) for row in found] == [
+        (str(inputs / name), 2 * number + (3 if header else 2)) for number in range(count)]
+    assert all(row["reason"].startswith(reason) for row, reason in zip(found, invalid.values()))
     again = predict(inputs / "a.*")  # the rows are reported again, nothing is answered
     assert again == (1, [f"{out}: 0 answers, 1 of 1 files were finished before"], messages)
 
@@ -237,17 +240,6 @@ def test_a_file_that_cannot_be_read_is_left_out_and_can_be_corrected(predict, in
     assert predict(f"{inputs}/*") == (0, [f"{tmp_path / 'out'}: 6 answers, 2 of 3 files were finished before"], [])
 
 
-def test_each_file_that_was_left_out_is_named(predict, inputs, tmp_path):
-    for name in ("a.tsv", "b.jsonl", "c.tsv"):
-        write(inputs / name)
-    for name in ("a.tsv", "c.tsv"):
-        (inputs / name).write_bytes(b"x\n1\n")
-    reason = "there is no column 'text'; the columns are x; pass --text_column"
-    assert predict(f"{inputs}/*") == (1, [f"{tmp_path / 'out'}: 6 answers"], [
-        f"keras-bert: {inputs / 'a.tsv'}: {reason}", f"keras-bert: {inputs / 'c.tsv'}: {reason}",
-        f"keras-bert: {tmp_path / 'out'}: files were left out: 2 of 3; correct them and run the command again"])
-
-
 def test_a_wrong_column_of_all_rows_is_that_of_the_file_and_another_may_follow(predict, inputs, tmp_path):
     (inputs / "a.jsonl").write_text('{"document": "play"}\n{"document": "stop"}\n')
     (inputs / "b.jsonl").write_text('{"text": "play"}\n{"document": "stop"}\n')
@@ -272,13 +264,6 @@ def test_columns_of_parquet_must_differ_too(tmp_path):
     assert "column names must differ; got text, text" in str(chunk.error) and not chunk.rows
 
 
-def test_empty_files_have_empty_answers(predict, inputs, tmp_path):
-    (inputs / "a.jsonl").write_bytes(b"")
-    (inputs / "b.csv.gz").write_bytes(gzip.compress(b"text\n"))
-    assert predict(f"{inputs}/*")[0] == 0
-    assert read(tmp_path / "out/a.jsonl") == read(tmp_path / "out/b.jsonl.gz") == []
-
-
 def test_what_is_refused(predict, trained, inputs, tmp_path):
     write(inputs / "a.jsonl")
     out = tmp_path / "out"
@@ -288,23 +273,18 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
         assert (status, lines, len(messages)) == (1, [], 1)
         return messages[0].removeprefix("keras-bert: ")
 
-    assert message(inputs / "*", "--top_k=0") == "--top_k must be at least 1; got 0"
-    assert message(inputs / "*", "--aggregation_strategy=max").startswith("--aggregation_strategy must be left out")
-    assert message(inputs / "*", "--data_format=nsmc") == (
-        "--data_format must be left out with --output; got nsmc; for tables with a header, copy them to names that end "
-        "in .tsv or .csv, and pass --text_column")
-    assert message(inputs / "*", "--output_format=text") == "--output_format must be jsonl with --output; got text"
-    for name in ("row", "label"):
-        assert message(inputs / "*", f"--keep_columns=id,{name}") == (
-            "--keep_columns must be others than the columns of the answers, row, text, label, score; "
-            f"got {name}")
-    assert message(inputs / "*", "a text") == "predict needs either texts as arguments or --input; got both"
+    for arguments, start in (
+            (["--top_k=0"], "--top_k must be at least 1; got 0"),
+            (["--aggregation_strategy=max"], "--aggregation_strategy must be left out"),
+            (["--data_format=nsmc"], "--data_format must be left out with --output; got nsmc; for tables with"),
+            (["--output_format=text"], "--output_format must be jsonl with --output; got text"),
+            (["--keep_columns=id,label"], "--keep_columns must be others than the columns of the answers, row, text, "
+             "label, score; got label"),
+            (["a text"], "predict needs either texts as arguments or --input; got both"),
+            ([f"--output={tmp_path}/x.JSONL.gz"], f"--output must be a folder; got {tmp_path}/x.JSONL.gz; for one"),
+            ([f"--output={tmp_path}/x.txt"], f"--output must be a folder; got {tmp_path}/x.txt; for one file")):
+        assert message(inputs / "*", *arguments).startswith(start)
     assert message(inputs / "none.tsv") == f"{inputs / 'none.tsv'}: cannot be read: No such file or directory"
-    for name in ("x.jsonl", "x.JSONL.gz", "x.tsv", "x.csv", "x.parquet", "x.json", "x.txt"):
-        assert message(inputs / "*", f"--output={tmp_path / name}") == (
-            f"--output must be a folder; got {tmp_path / name}; for one file of answers, redirect the standard output "
-            f"instead: --output_format=jsonl > {tmp_path / name}")
-        assert not (tmp_path / name).exists()
     assert not out.exists()  # nothing is written for an invalid command
     (out / "x").mkdir(parents=True)
     assert message(inputs / "*") == f"{out}: exists already, without a predict.json; pass another --output"
@@ -316,10 +296,7 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
     (out / "predict.json").unlink()
     write(inputs / "a.tsv")
     assert message(inputs / "*").startswith(f"{inputs / 'a.tsv'}: would be answered in {out / 'a.jsonl'}, as ")
-    (inputs / "a.tsv").rename(inputs / "a.txt")
-    assert message(inputs / "*") == (f"{inputs / 'a.txt'}: a data file must end in .tsv, .csv, .jsonl, .parquet, "
-                                     ".tsv.gz, .csv.gz, .jsonl.gz; got .txt")
-    (inputs / "a.txt").rename(inputs / "a.parquet.gz")
+    (inputs / "a.tsv").rename(inputs / "a.parquet.gz")
     assert message(inputs / "*").startswith(f"{inputs / 'a.parquet.gz'}: a data file must end in .tsv, ")
     (inputs / "a.parquet.gz").unlink()
     assert predict(inputs / "a.jsonl")[0] == 0
@@ -344,17 +321,13 @@ def test_a_changed_file_is_refused_and_more_files_are_added(predict, inputs, tmp
     assert predict(inputs / "*")[0] == 0 and len(read(answers)) == 2
 
 
-def test_the_answers_are_no_input_of_the_next_run(predict, inputs, tmp_path):
+def test_the_answers_are_no_input_of_the_next_run(predict, inputs):
     write(inputs / "a.jsonl")
-    command = (f"{inputs}/**", f"--output={inputs / 'out'}")
-    assert predict(*command) == (0, [f"{inputs / 'out'}: 6 answers"], [])
-    assert predict(*command) == (0, [f"{inputs / 'out'}: 0 answers, 1 of 1 files were finished before"], [])
-
-
-def test_the_folder_may_be_called_like_a_file_if_it_exists(predict, inputs, tmp_path):
-    write(inputs / "a.jsonl")
-    (tmp_path / "out.txt").mkdir()
-    assert predict(inputs / "*", f"--output={tmp_path / 'out.txt'}")[0] == 0
+    out = inputs / "out.txt"  # called like a file, but it exists
+    out.mkdir()
+    assert predict(f"{inputs}/**", f"--output={out}") == (0, [f"{out}: 6 answers"], [])
+    assert predict(f"{inputs}/**", f"--output={out}") == (
+        0, [f"{out}: 0 answers, 1 of 1 files were finished before"], [])
 
 
 def test_a_second_run_at_the_same_time_is_refused(predict, inputs, tmp_path, monkeypatch):
@@ -425,34 +398,28 @@ def test_chunks_end_where_rows_or_bytes_are_enough(tmp_path):
 
 
 @pytest.mark.slow("killed processes that change answers")
-def test_kills_and_the_number_of_processes_change_no_byte(trained, inputs, tmp_path):
+def test_kills_and_the_number_of_processes_change_no_byte(predict, trained_once, inputs, tmp_path):
     rng = random.Random(0)
     for number in range(6):
         texts = [rng.choices(["play", "the", "music", "lamp", "off"], k=rng.randint(1, 9)) for _ in range(1200)]
-        texts = [" ".join(words) for words in texts]
-        write(inputs / f"part-{number}.{'jsonl.gz' if number % 2 else 'jsonl'}", texts)
-        if number == 3:
-            with gzip.open(inputs / "part-3.jsonl.gz", "at") as file:
-                file.write("{\n")
-
-    def arguments(output, processes):
-        return [sys.executable, "-m", "keras_bert.cli", "predict", f"--model={trained}", f"--input={inputs}/*",
-                f"--output={output}", f"--processes={processes}"]
-
-    done = subprocess.run(arguments(tmp_path / "one", 1), capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout == f"{tmp_path / 'one'}: 7200 answers\n"
-    expected, killed = digests(tmp_path / "one"), tmp_path / "killed"
+        write(inputs / f"part-{number}.{'jsonl.gz' if number % 2 else 'jsonl'}", [" ".join(words) for words in texts])
+    with gzip.open(inputs / "part-3.jsonl.gz", "at") as file:
+        file.write("{\n")
+    one, killed = tmp_path / "out", tmp_path / "killed"
+    assert predict(inputs / "*")[:2] == (1, [f"{one}: 7200 answers"])
+    expected = digests(one)
     assert len(expected) == 7
-    for finished in (1, 3):
-        process = subprocess.Popen(arguments(killed, 2), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while process.poll() is None and len(list(killed.glob("part-*"))) < finished:
-            time.sleep(0.01)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-        found = {name: digest for name, digest in digests(killed).items() if not name.startswith((".", "invalid/."))}
-        assert found.items() <= expected.items()  # what has its name is complete
-        times = {path: path.stat().st_mtime_ns for path in killed.glob("part-*")}
-    last = subprocess.run(arguments(killed, 2), capture_output=True, text=True)
+    command = [sys.executable, "-m", "keras_bert.cli", "predict", f"--model={trained_once}", f"--input={inputs}/*",
+               f"--output={killed}", "--processes=2"]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and not list(killed.glob("part-*")):
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    found = {name: digest for name, digest in digests(killed).items() if not name.startswith((".", "invalid/."))}
+    assert found.items() <= expected.items()  # what has its name is complete
+    times = {path: path.stat().st_mtime_ns for path in killed.glob("part-*")}
+    last = subprocess.run(command, capture_output=True, text=True)
     assert last.returncode == 1 and "files were finished before" in last.stdout
     assert digests(killed) == expected  # nothing else is left
     assert all(path.stat().st_mtime_ns == time for path, time in times.items())
@@ -471,10 +438,3 @@ def test_the_time_left_does_not_count_the_start(monkeypatch):
     for count, found in shown[4:]:
         left = 2 * (60 - int(count) // 100)
         assert found.groups() == ("50", f"{left // 60}:{left % 60:02d}")
-
-
-def test_sources_are_left_as_they_are(predict, inputs):
-    write(inputs / "a.jsonl")
-    before = {path: path.read_bytes() for path in pathlib.Path(inputs).iterdir()}
-    predict(inputs / "*")
-    assert {path: path.read_bytes() for path in pathlib.Path(inputs).iterdir()} == before

@@ -1,33 +1,40 @@
 """A run that is killed, stopped or starved, and started again by the same command."""
 
+import contextlib
+import io
 import itertools
 import json
 import os
 import random
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
+import keras
 import numpy as np
 import pytest
 import safetensors
 
+from keras_bert import cli
 from keras_bert.errors import InputError
 from keras_bert.inference.fine_tuned import FineTuned
-from keras_bert.training import checkpoints, finetune
+from keras_bert.training import finetune
 from keras_bert.training.run import Run
 
-from conftest import TINY_VOCABULARY, finetune_command
+from conftest import TINY_VOCABULARY, eagerly, finetune_command, interrupted_after
 
 # Kills the process that runs it: in the middle of writing the nth checkpoint, before its renaming, or while the model's
 # folder is put in its place.
 SABOTAGE = """
 import os, signal, sys
 sys.modules["matplotlib"] = None  # no pictures, which take time
+import tensorflow as tf
 from keras_bert import cli
+tf.config.run_functions_eagerly(True)
 from keras_bert.training import checkpoints, report
 
 def killer(function, count, half=False):
@@ -52,7 +59,7 @@ elif place == "report":
     report.model_card = killer(report.model_card, 0)
 cli.main(sys.argv[3:])
 """
-EPOCHS, TEXTS = 3, 120
+EPOCHS, TEXTS = 2, 24
 
 
 @pytest.fixture(scope="module")
@@ -62,94 +69,63 @@ def work(pretrained_once, tmp_path_factory):
     (folder / "pretrained").symlink_to(pretrained_once)
     rng = random.Random(0)
     for split in ("train", "valid"):
-        rows = [(" ".join(rng.choices(TINY_VOCABULARY[5:40], k=rng.randint(1, 12))), rng.choice("abc"))
-                for _ in range(TEXTS)]
+        rows = [(" ".join(rng.choices(TINY_VOCABULARY[5:40], k=rng.randint(1, 12))), "abc"[i % 3])
+                for i in range(TEXTS)]
         (folder / f"{split}.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
-    assert start(folder, "whole").wait() == 0
+    with eagerly():
+        assert cli.run(command(folder, "whole")) == 0
     return folder
 
 
-def command(folder, name, *more):
+def command(folder, name):
     return ["finetune", f"--train={folder}/train.tsv", f"--valid={folder}/valid.tsv",
             f"--model={folder}/pretrained", f"--output={folder}/{name}", f"--epochs={EPOCHS}",
-            "--batch_size=4", "--learning_rate=0.01", "--save_steps=3", *more]
+            "--batch_size=4", "--learning_rate=0.01", "--save_steps=3"]
 
 
-def start(folder, name, place="", count=0, more=(), **options):
-    return subprocess.Popen([sys.executable, "-c", SABOTAGE, place, str(count), *command(folder, name, *more)],
-                            stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
+def start(folder, name, place="", count=0):
+    return subprocess.Popen([sys.executable, "-c", SABOTAGE, place, str(count), *command(folder, name)],
+                            stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def assert_ends_as_undisturbed(folder, name):
-    """Starts the same command again and compares every bit of the weights, and the scores."""
-    process = start(folder, name)
-    _, messages = process.communicate()
-    assert process.returncode == 0, messages
-    wanted, got = (FineTuned.load(folder / run).model.get_weights() for run in ("whole", name))
-    for one, other in zip(wanted, got, strict=True):
-        np.testing.assert_array_equal(one, other)
-    wanted, got = (json.loads((folder / run / "metrics.json").read_text()) for run in ("whole", name))
-    for key in ("history", "best_epoch", "accuracy", "confusions", "out_of_scope"):
-        assert got[key] == wanted[key], key
-    assert not (folder / f"{name}.checkpoints").exists()
-    assert not [path for path in folder.iterdir() if path.name.startswith(".")]
+def assert_ends_as_undisturbed(run, folder, name):
+    """Runs the same command again and compares every bit of the weights, and the scores."""
+    status, _, messages = run(*command(folder, name))
+    assert status == 0, messages
+    assert_same_end(folder / "whole", folder / name)
     return messages
 
 
-class Interruption(BaseException):
-    """What no handler of errors stops."""
-
-
-@pytest.fixture
-def unfinished(tmp_path, intents, pretrained, monkeypatch, eager):
-    """The arguments of a run that was interrupted in its second epoch, while it wrote a checkpoint."""
-    calls = itertools.count(1)
-
-    def interrupted(tensors, path, *metadata):
-        save_file(tensors, path, *metadata)
-        if next(calls) == 6:  # after the first of the two steps of the second epoch; there is one after each epoch too
-            os.truncate(path, os.path.getsize(path) // 2)
-            raise Interruption
-
-    arguments = dict(train=intents[0], valid=intents[1], model=pretrained, output=tmp_path / "out", epochs=3,
-                     batch_size=2, save_steps=1, learning_rate=0.01)
-    save_file = checkpoints.save_file
-    with monkeypatch.context() as patch, pytest.raises(Interruption):
-        patch.setattr(checkpoints, "save_file", interrupted)
-        finetune(**arguments)
-    return arguments
-
-
-@pytest.mark.slow("a resumed run that ends otherwise")
-def test_an_interrupted_run_ends_as_one_that_was_not(unfinished, tmp_path, capsys):
-    again = finetune(**unfinished).model.get_weights()
-    assert "resuming from step 3 of 6" in capsys.readouterr().err
-    wanted = finetune(**unfinished | {"output": tmp_path / "whole"}).model.get_weights()
-    for one, other in zip(again, wanted, strict=True):
+def assert_same_end(whole, again):
+    for one, other in zip(*(FineTuned.load(folder).model.get_weights() for folder in (whole, again)), strict=True):
         np.testing.assert_array_equal(one, other)
-    got, wanted = (json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("out", "whole"))
-    assert got["history"] == wanted["history"]
-    assert not (tmp_path / "out.checkpoints").exists()
+    wanted, got = (json.loads((folder / "metrics.json").read_text()) for folder in (whole, again))
+    for key in ("history", "best_epoch", "accuracy", "confusions", "out_of_scope"):
+        assert got[key] == wanted[key], key
+    assert not again.with_name(f"{again.name}.checkpoints").exists()
+    assert not [path for path in again.parent.iterdir() if path.name.startswith(".")]
 
 
 @pytest.mark.slow("a process killed within a save")
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("kills", [
     # The last checkpoint before the first kill was written at the epoch's last step; its scores were not computed yet.
-    [("write", 10), ("rename", 4)],
+    [("write", 2), ("rename", 2)],
     *(pytest.param([(place, 0)], marks=pytest.mark.long) for place in ("remove", "write", "report"))])
-def test_killed_within_a_save(work, kills):
+def test_killed_within_a_save(run, work, kills):
     name = "".join(map(str, kills[0]))
     for place, count in kills:
         process = start(work, name, place, count)
         process.communicate()
         assert process.returncode == -signal.SIGKILL
-    messages = assert_ends_as_undisturbed(work, name)
-    assert ("resuming from step" in messages) == (place in ("report", "rename"))
+    messages = assert_ends_as_undisturbed(run, work, name)
+    assert any("resuming from step" in line for line in messages) == (kills[-1][0] in ("report", "rename"))
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize("number", range(17))
-def test_killed_at_random(work, number):
+def test_killed_at_random(run, work, number):
     process = start(work, f"random{number}")
     for line in process.stderr:  # the start takes seconds: the moments of interest come after it
         if line.startswith("epoch"):
@@ -159,57 +135,98 @@ def test_killed_at_random(work, number):
     process.communicate()
     if process.returncode == 0:
         pytest.skip("the run ended before the kill")
-    assert_ends_as_undisturbed(work, f"random{number}")
+    assert_ends_as_undisturbed(run, work, f"random{number}")
 
 
-@pytest.mark.slow("a signal that loses a run")
+class Observer(keras.callbacks.Callback):
+    """Records its calls."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+        self.on_train_begin = lambda logs=None: self.seen.append("begin")
+        self.on_epoch_begin = lambda epoch, logs=None: self.seen.append(("epoch", epoch))
+        self.on_train_batch_begin = lambda batch, logs=None: self.seen.append(("before", batch))
+        self.on_train_batch_end = lambda batch, logs=None: self.seen.append(("after", batch))
+        self.on_epoch_end = lambda epoch, logs=None: self.seen.append(("scores", epoch, logs))
+        self.on_train_end = lambda logs=None: self.seen.append("end")
+
+
+@pytest.fixture(scope="module")
+def interrupted(pretrained_once, tmp_path_factory):
+    """A folder with a run that nobody disturbed, `whole`, and one that was interrupted three times, `again`; their
+    arguments; and what the first one's callback saw.
+
+    Texts of the one file are held out. Of the five batches of an epoch, the last one is a step of its own.
+    """
+    folder = tmp_path_factory.mktemp("interrupted")
+    (folder / "train.tsv").write_text("sentence\tintent\n" + "".join(
+        f"{verb} {what} {when}\t{what}\n" for verb, what, when in itertools.product(
+            ("play", "stop", "turn on", "turn off", "book"), ("music", "light"), ("now", "please"))))
+    arguments = dict(train=folder / "train.tsv", text_column="sentence", label_column="intent", model=pretrained_once,
+                     epochs=2, batch_size=4, gradient_accumulation_steps=2, save_steps=1, learning_rate=0.01, seed=5)
+    flags = [f"--{name}={value}" for name, value in (arguments | {"output": folder / "again"}).items()]
+    seen = Observer()
+    with eagerly():
+        finetune(output=folder / "whole", callbacks=[seen], **arguments)
+        for number, step in ((signal.SIGTERM, 1), (signal.SIGINT, 3)):  # the third is the epoch's last: without scores
+            def signalled(self, loss, number=number, step=step):
+                if self.progress.step == step:
+                    os.kill(os.getpid(), number)
+
+            with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(io.StringIO()) as messages:
+                patch.setattr(Run, "check_loss", signalled)
+                assert cli.run(["finetune", *flags]) == 128 + number
+            assert messages.getvalue().splitlines()[-1] == (
+                f"keras-bert: stopped and saved at step {step}; run the same command again to resume")
+        with interrupted_after(saves=4):  # the best epoch, its end, the fourth step; the fifth is not finished
+            finetune(output=folder / "again", **arguments)
+    return folder, arguments, seen.seen
+
+
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_stopped_by_a_signal(run, intents, pretrained, tmp_path, monkeypatch, number):
-    """In this process; test_pretrain_resume.py stops another one."""
-    def signalled(self, loss):
-        if self.progress.step == 3:
-            os.kill(os.getpid(), number)
-
-    def finetuned(name):
-        return run(*finetune_command(intents, pretrained, tmp_path / name, "--epochs=2"))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "check_loss", signalled)
-        status, _, messages = finetuned("stopped")
-    assert (status, messages[-1]) == (
-        128 + number, "keras-bert: stopped and saved at step 3; run the same command again to resume")
-    assert finetuned("whole")[0] == 0
-    status, _, messages = finetuned("stopped")
-    assert status == 0 and "resuming from step 3 of 4" in messages
-    for one, other in zip(*(FineTuned.load(tmp_path / name).model.get_weights() for name in ("whole", "stopped"))):
-        np.testing.assert_array_equal(one, other)
+def test_a_run_of_any_kind_ends_as_one_that_was_not_interrupted(interrupted, tmp_path, capsys):
+    folder, arguments, seen = interrupted
+    shutil.copytree(folder / "again.checkpoints", tmp_path / "again.checkpoints")
+    resumed = Observer()
+    finetune(output=tmp_path / "again", callbacks=[resumed], **arguments)
+    assert "resuming from step 4 of 6" in capsys.readouterr().err
+    assert_same_end(folder / "whole", tmp_path / "again")
+    history = json.loads((folder / "whole/metrics.json").read_text())["history"]
+    assert {"loss", "accuracy", "val_loss", "val_accuracy"} <= history.keys()
+    assert seen == ["begin", *(call for epoch in range(2) for call in [
+        ("epoch", epoch), *((when, step) for step in range(3) for when in ("before", "after")),
+        ("scores", epoch, {name: values[epoch] for name, values in history.items()})]), "end"]
+    assert resumed.seen == ["begin", ("epoch", 1), *seen[seen.index(("epoch", 1)) + 3:]]
 
 
-def test_other_arguments_or_files_are_refused(unfinished, tmp_path):
+def test_other_arguments_or_files_are_refused(interrupted, tmp_path):
+    folder, arguments, _ = interrupted
+    checkpoints = tmp_path / "out.checkpoints"
+    shutil.copytree(folder / "again.checkpoints", checkpoints)
+    train, last = arguments["train"], checkpoints / "last.safetensors"
+    content = train.read_text()
+
     def refusal(**changes):
         with pytest.raises(InputError) as error:
-            finetune(**unfinished | changes)
+            finetune(output=tmp_path / "out", **arguments | changes)
         assert not (tmp_path / "out").exists()
         return str(error.value)
 
-    folder = tmp_path / "out.checkpoints"
-    holds = f"{folder}: holds the checkpoints of an unfinished run with"
-    assert refusal(epochs=5, seed=1).startswith(f"{holds} epochs=3 (now 5), seed=0 (now 1);")
-    content = (tmp_path / "train.tsv").read_text()
-    (tmp_path / "train.tsv").write_text(content + "play\tmusic\n")
-    assert refusal().startswith(f"{holds} other contents of {tmp_path}/train.tsv (train);")
-    (tmp_path / "train.tsv").write_text(content)
-    last = folder / "last.safetensors"
+    holds = f"{checkpoints}: holds the checkpoints of an unfinished run with"
+    assert refusal(epochs=5, seed=1).startswith(f"{holds} epochs=2 (now 5), seed=5 (now 1);")
+    for changes in ({"valid_share": 0.3}, {"valid": train}):
+        assert next(iter(changes)) in refusal(**changes)
+    train.write_text(content + "play\tmusic\n")
+    assert refusal().startswith(f"{holds} other contents of {train} (train);")
+    train.write_text(content)
     os.truncate(last, last.stat().st_size - 100)
     assert refusal().startswith(f"{last}: the checkpoint is damaged or incomplete")
-    (folder / "run.json").write_text("{")
-    assert refusal().startswith(f"{folder}/run.json: not a JSON file")
-    (folder / "run.json").unlink()  # a folder of somebody's own, by its looks
-    assert refusal().startswith(f"{folder}: exists already")
+    (checkpoints / "run.json").write_text("{")
+    assert refusal().startswith(f"{checkpoints}/run.json: not a JSON file")
+    (checkpoints / "run.json").unlink()  # a folder of somebody's own, by its looks
+    assert refusal().startswith(f"{checkpoints}: exists already")
     assert last.exists()
-    finetune(**unfinished | {"overwrite": True, "epochs": 1})
-    assert not folder.exists()
 
 
 @pytest.mark.usefixtures("eager")
@@ -224,18 +241,15 @@ def test_a_loss_that_is_no_number(intents, pretrained, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow("a full disk")
-def test_a_full_disk_is_one_line(work, tmp_path):
+@pytest.mark.usefixtures("eager")
+def test_a_full_disk_is_one_line(run, intents, pretrained, tmp_path):
     """A limit on the size of files stands in for the disk's: both fail in the middle of a write."""
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-
-    for name in ("train.tsv", "valid.tsv", "pretrained"):
-        os.symlink(work / name, tmp_path / name)
-    process = start(tmp_path, "out", preexec_fn=limit)
-    _, messages = process.communicate()
-    assert process.returncode == 1
-    assert messages.splitlines()[-1] == (
-        f"keras-bert: {tmp_path}/out.checkpoints/last.safetensors: cannot be written: File too large")
-    assert sorted(path.name for path in tmp_path.rglob("*")) == [
-        "out.checkpoints", "pretrained", "run.json", "train.tsv", "valid.tsv"]
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, limits[1]))
+    try:
+        status, _, messages = run(*finetune_command(intents, pretrained, tmp_path / "out", "--save_steps=1"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (status, messages[-1]) == (
+        1, f"keras-bert: {tmp_path}/out.checkpoints/last.safetensors: cannot be written: File too large")
+    assert not (tmp_path / "out").exists() and os.listdir(tmp_path / "out.checkpoints") == ["run.json"]
