@@ -151,7 +151,8 @@ def test_every_form_of_a_model_puts_the_prompt_before_texts(exported):
 
 def test_explain_shows_the_input_with_the_default_prompt(exported):
     model, prompt = zoo.make("prompts"), "stop the song " * 3
-    found, = exported._saved_model.run("explain", [{"text": np.array([b"turn it off", b""], object), "layers": np.int32([0])}])
+    asked = {"text": np.array([b"turn it off", b""], object), "layers": np.int32([0])}
+    found, = exported._saved_model.run("explain", [asked])
     rows = model.tokenizer.pack([f"{prompt}turn it off", prompt], None, 16)
     ids = tf.keras.utils.pad_sequences([ids for ids, _ in rows], padding="post")
     tokens = [[token.decode() for token in row if token] for row in found["tokens"]]

@@ -244,8 +244,8 @@ def test_each_window_begins_with_the_prompt(eager):
 
 def test_training_on_windows(tmp_path, pretrained_once, eager):
     rows = [(f"{word} " * 30 + "music", label) for word, label in (("play", "music"), ("light", "light")) * 2]
-    model = finetune(rows, rows, model=pretrained_once, output=tmp_path / "model", task="classify", epochs=1, batch_size=4,
-                     max_length=16, doc_stride=8, aggregate="max", max_windows=3)
+    model = finetune(rows, rows, model=pretrained_once, output=tmp_path / "model", task="classify", epochs=1,
+                     batch_size=4, max_length=16, doc_stride=8, aggregate="max", max_windows=3)
     settings = json.loads((tmp_path / "model/settings.json").read_text())
     assert {name: settings[name] for name in ("doc_stride", "aggregate", "max_windows")} == {
         "doc_stride": 8, "aggregate": "max", "max_windows": 3}
