@@ -12,16 +12,15 @@ from hypothesis import strategies as st
 from text_reference import LABELS, LENGTH, TOKENIZER
 
 from keras_bert.export import text_heads, windows
-from keras_bert.export.text_heads import (
-    Chooser,
-    Classifier,
-    Embedder,
-    MultiLabelClassifier,
-    Reader,
-    Regressor,
-    Reranker,
-    SpanFinder,
-    Tagger,
+from keras_bert.export.text_model import make_head
+from keras_bert.layers import BertLayer
+from keras_bert.models import (
+    BertClassifier,
+    BertEmbedder,
+    BertMultipleChoice,
+    BertRegressor,
+    BertSpanLabeler,
+    BertTokenClassifier,
 )
 from keras_bert.serving.litert_model import _signature
 from keras_bert.serving.tensors import STRING, Spec
@@ -40,7 +39,7 @@ from keras_bert.tasks import (
 )
 from keras_bert.tasks import windows as numpy_windows
 
-from conftest import TINY_VOCABULARY
+from conftest import TINY, TINY_VOCABULARY
 
 WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
 ODD = ["집", "각각의", "한글이", "e\u0301t", "\u0301", "🎵🎶", "👩\u200d👩\u200d👧", "İ", "ﬁ",
@@ -51,13 +50,27 @@ LONG = " ".join([*WORDS, *ODD] * 3)
 SURROGATES = ["\ud800play some\udfff music 한글이 \ud83d the lamp", "\udc00", "a \ud800\ud800lamp"]
 
 
+MODELS = dict.fromkeys(["classify", "intent", "multilabel"], lambda bert: BertClassifier(bert, len(LABELS))) | {
+    "rerank": BertRegressor, "regress": BertRegressor, "tag": lambda bert: BertTokenClassifier(bert, len(LABELS)),
+    "span": BertSpanLabeler, "choice": BertMultipleChoice, "embed": lambda bert: BertEmbedder(bert, "mean")}
 _BEST = tf.function(text_heads._best, input_signature=[tf.RaggedTensorSpec([None, None, 3], tf.float32, ragged_rank=1)])
 
 
-def decoders(head, task, model):
+@pytest.fixture(autouse=True, scope="module")
+def quickly_called():
+    """Without passes over the graphs that take longer than all calls."""
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
+
+
+def decoders(task, model, **options):
     """Returns two functions of the lists of texts: the answers of the graph, and those of Python, whose rows of outputs
-    are checked. Both run the same model, a function of int32 word ids, mask and segment ids."""
-    reader = Reader(model, TOKENIZER, LENGTH)
+    are checked. Both run the same model, a function of int32 word ids, mask and segment ids. `options` are those of the
+    head that the task does not have."""
+    given = {name: value for name, value in task.export_options().items() if name != "max_length"}
+    head = make_head(MODELS[task.name](BertLayer(TINY)), given | options)
+    reader = text_heads.Reader(model, TOKENIZER, LENGTH)
     graph = tf.function(lambda *texts: head.answer(reader, *texts), input_signature=head.texts, autograph=False)
 
     def predict_on_batch(inputs):
@@ -125,29 +138,24 @@ def scores(count):
 HIDDEN = 5
 
 
-@pytest.mark.parametrize(("head", "task", "model"), [
-    (Classifier(labels=LABELS, threshold=0.35), Intent(LENGTH, LABELS, threshold=0.35), scores(len(LABELS))),
-    (Classifier(labels=LABELS, pairs=True), Classify(LENGTH, LABELS, pairs=True), scores(len(LABELS))),
-    (MultiLabelClassifier(labels=LABELS, thresholds=[0.5, 0.6, 0.3, 0.2, 0.9]),
-     MultiLabel(LENGTH, LABELS, thresholds=[0.5, 0.6, 0.3, 0.2, 0.9]), scores(len(LABELS))),
-    (Regressor(pairs=True), Regress(LENGTH, pairs=True), scores(1)),
-    (Chooser(), MultipleChoice(LENGTH), lambda *inputs: scores(1)(*inputs)[..., 0]),
-    (Embedder(), Embed(LENGTH), scores(HIDDEN))])
-def test_outputs_of_whole_texts(head, task, model):
+@pytest.mark.parametrize(("task", "model"), [
+    (Intent(LENGTH, LABELS, threshold=0.35), scores(len(LABELS))), (Regress(LENGTH, pairs=True), scores(1)),
+    (MultipleChoice(LENGTH), lambda *inputs: scores(1)(*inputs)[..., 0]), (Embed(LENGTH), scores(HIDDEN))])
+def test_outputs_of_whole_texts(task, model):
     texts = ["", *WORDS[:8], "play some music", "각각의 집 é! İ ﬁ", LONG]
     columns = [texts, texts[::-1]][:len(task.inputs)]
     if "choices" in task.inputs:
         columns[1] = [[text, *texts[:2]] for text in texts]
-    _, python = decoders(head, task, model)
+    _, python = decoders(task, model)
     assert len(python(*columns)) == len(texts)
 
 
 @pytest.mark.parametrize(("labels", "options"), [
-    (LABELS, {"doc_stride": 5}), (LABELS, {"unit": "character", "doc_stride": 4, "max_windows": 2}),
-    (LABELS, {"max_windows": 1}), (["O", "PER", "B-PER", "LABEL_3", "I-LABEL_3"], {"unit": "word"})])
+    (LABELS, {"unit": "character", "doc_stride": 4, "max_windows": 2}),
+    (["O", "PER", "B-곳", "LABEL_3", "I-LABEL_3"], {"unit": "word", "max_windows": 3})])
 def test_entities(labels, options, monkeypatch):
     monkeypatch.setattr(text_heads, "_TOKENS", 2 * LENGTH)
-    graph, python = decoders(Tagger(labels=labels, **options), Tag(LENGTH, labels, **options), label_logits)
+    graph, python = decoders(Tag(LENGTH, labels, **options), label_logits)
     found = set()
 
     @settings(max_examples=15, deadline=None)
@@ -197,22 +205,16 @@ def vectors(width):
     return run
 
 
-@pytest.mark.parametrize(("pairs", "options"), [
-    (False, {"doc_stride": 5}), (True, {"doc_stride": 4, "aggregate": "max", "max_windows": 4})])
-def test_answers_from_windows(pairs, options, monkeypatch):
+@pytest.mark.parametrize(("task", "width"), [
+    (Classify(LENGTH, LABELS, pairs=True, doc_stride=4, aggregate="max", max_windows=4), len(LABELS)),
+    (MultiLabel(LENGTH, LABELS, thresholds=[0.5, 0.6, 0.3, 0.2, 0.9], doc_stride=5), len(LABELS)),
+    (Rerank(LENGTH, doc_stride=4, max_windows=4), 1), (Embed(LENGTH, doc_stride=5), HIDDEN)])
+def test_answers_from_windows(task, width, monkeypatch):
     monkeypatch.setattr(text_heads, "_TOKENS", 3 * LENGTH)  # the loop takes several steps
-    labels = ["a", "b", "c"]
-    cases = [(Classifier(labels=labels, pairs=pairs, **options), Classify(LENGTH, labels, pairs, **options), 3),
-             (MultiLabelClassifier(labels=labels, thresholds=[0.5, 0.6, 0.4], pairs=pairs, **options),
-              MultiLabel(LENGTH, labels, pairs, [0.5, 0.6, 0.4], **options), 3),
-             (Regressor(pairs=pairs, **options), Regress(LENGTH, pairs, **options), 1),
-             (Reranker(activation_fn="sigmoid", **options), Rerank(LENGTH, **options), 1) if pairs else
-             (Embedder(**options), Embed(LENGTH, **options), HIDDEN)]
-    texts = [["play", LONG, "", LONG[::-1], "turn off the light"], [LONG, LONG[:60], "music", "", "now"]][:1 + pairs]
-    for head, task, width in cases:
-        _, python = decoders(head, task, vectors(width))
-        for batch in (texts, [part[-1:] for part in texts]):
-            assert len(python(*batch)) == len(batch[0])
+    texts = [[LONG, LONG[:60], "music", "", "now"], ["play", LONG, "", LONG[::-1], "turn off the light"]]
+    _, python = decoders(task, vectors(width))
+    for columns in (texts[-len(task.inputs):], [part[-1:] for part in texts[-len(task.inputs):]]):
+        assert len(python(*columns)) == len(columns[0])
 
 
 def span_logits(ids, mask, segments):
@@ -240,9 +242,8 @@ def test_the_best_scores_of_rows_of_any_length(rows):
 def test_answers(monkeypatch, doc_stride, max_windows, null_threshold, max_query_length, max_answer_length):
     monkeypatch.setattr(squad, "MAX_QUERY_LENGTH", max_query_length)
     monkeypatch.setattr(squad, "MAX_ANSWER_LENGTH", max_answer_length)
-    graph, python = decoders(SpanFinder(doc_stride=doc_stride, max_windows=max_windows, null_threshold=null_threshold,
-                                        max_query_length=max_query_length, max_answer_length=max_answer_length),
-                             Span(LENGTH, doc_stride, null_threshold, max_windows=max_windows), span_logits)
+    graph, python = decoders(Span(LENGTH, doc_stride, null_threshold, max_windows=max_windows), span_logits,
+                             max_query_length=max_query_length, max_answer_length=max_answer_length)
     nulls = set()
 
     @settings(max_examples=10, deadline=None)

@@ -1,42 +1,44 @@
 """`keras-bert predict`: what it reads and prints."""
 
+import functools
 import io
 import json
 import sys
 
 import pytest
 
-from keras_bert.commands import predict
+from keras_bert.commands import glue, predict
+from keras_bert.data import Example
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.models import BertClassifier, BertEmbedder, BertMultipleChoice, BertRegressor
 from keras_bert.tasks import TASKS
+from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
-from conftest import randomize
+from conftest import TINY_VOCABULARY, randomize
 
 pytestmark = pytest.mark.usefixtures("eager")
 
-PAIRS = {"text": "play music", "text_pair": "light off"}
 
-
-@pytest.fixture
-def saved(bert, tokenizer, tmp_path):
+@pytest.fixture(scope="module")
+def saved(source, tmp_path_factory):
     """Saves a model of random weights for a task, by its labels; without labels, a regressor."""
-
-    def save(labels=None, **settings):
-        task = TASKS["classify"](16, labels, **settings) if labels else TASKS["regress"](16, **settings)
-        model = BertClassifier(bert, len(labels)) if labels else BertRegressor(bert)
-        FineTuned(model, tokenizer, task).save(tmp_path / "model", overwrite=True)
-        return tmp_path / "model"
+    @functools.cache
+    def save(*labels, columns=None, **settings):
+        task = TASKS["classify"](16, list(labels), **settings) if labels else TASKS["regress"](16, **settings)
+        model = BertClassifier(source, len(labels)) if labels else BertRegressor(source)
+        folder = tmp_path_factory.mktemp("saved") / "model"
+        FineTuned(model, BertTokenizer(TINY_VOCABULARY), task, dict([columns] if columns else [])).save(folder)
+        return folder
 
     return save
 
 
-def test_every_answer_is_one_line_with_as_many_cells(run, trained, tmp_path):
+def test_every_answer_is_one_line_with_as_many_cells(run, trained_once, tmp_path):
     texts = ["play music", "play\tmusic", "play\nmusic", "play\rmusic\r\n", "play\\nmusic\\"]
-    path = tmp_path / "a.jsonl"
+    path = tmp_path / "A.JSONL"  # a suffix may be in upper case
     path.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
-    status, lines, _ = run("predict", f"--model={trained}", f"--input={path}")
+    status, lines, _ = run("predict", f"--model={trained_once}", f"--input={path}")
     assert status == 0
     cells = [line.split("\t") for line in lines]
     assert [len(row) for row in cells] == [3] * 5
@@ -44,28 +46,22 @@ def test_every_answer_is_one_line_with_as_many_cells(run, trained, tmp_path):
         "play music", r"play\tmusic", r"play\nmusic", r"play\rmusic\r\n", r"play\\nmusic\\"]
 
 
-def test_a_suffix_may_be_in_upper_case(run, trained, tmp_path):
-    path = tmp_path / "A.CSV"
-    path.write_text("text,label\nplay music,\n")
-    _, lines, _ = run("predict", f"--model={trained}", f"--input={path}")
-    assert [line.split("\t")[2] for line in lines] == ["play music"]
-
-
-def test_a_byte_order_mark_is_no_part_of_the_first_line(run, trained, tmp_path, monkeypatch):
+def test_a_byte_order_mark_is_no_part_of_the_first_line(run, trained_once, tmp_path, monkeypatch):
     content = "\ufeffplay music\r\nlight off\r\n".encode()
     path = tmp_path / "a.txt"
     path.write_bytes(content)
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     for source in ("-", path):
-        status, lines, _ = run("predict", f"--model={trained}", f"--input={source}")
+        status, lines, _ = run("predict", f"--model={trained_once}", f"--input={source}")
         assert status == 0 and [line.split("\t")[2] for line in lines] == ["play music", "light off"]
     path.write_bytes(b"")
-    assert run("predict", f"--model={trained}", f"--input={path}") == (
+    assert run("predict", f"--model={trained_once}", f"--input={path}") == (
         1, [], [f"keras-bert: {path}: must have a text in each line; it is empty"])
 
 
-def test_invalid_bytes_of_arguments_become_one_character_each(run, trained):
-    status, lines, _ = run("predict", f"--model={trained}", "--output_format=jsonl", "\udcffplay\udced\udcb0 music")
+def test_invalid_bytes_of_arguments_become_one_character_each(run, trained_once):
+    arguments = "predict", f"--model={trained_once}", "--output_format=jsonl", "\udcffplay\udced\udcb0 music"
+    status, lines, _ = run(*arguments)
     assert status == 0 and [json.loads(line)["text"] for line in lines] == ["\ufffdplay\ufffd\ufffd music"]
 
 
@@ -88,14 +84,12 @@ def test_a_file_is_read_in_chunks(tmp_path, name, content):
 
 
 def test_glue_files_of_labels(run, saved, tmp_path):
-    folder = saved(["contradiction", "entailment", "neutral"], pairs=True)
+    folder = saved("contradiction", "entailment", "neutral", pairs=True)
     path = tmp_path / "test_matched.tsv"
     path.write_text("index\tsentence1\tsentence2\n0\tplay music\tlight off\n1\tlight\tmusic\n")
-    for data_format in ("mnli", "ax"):
-        arguments = ("predict", f"--model={folder}", f"--input={path}", f"--data_format={data_format}")
-        lines = run(*arguments, "--output_format=glue")[1]
-        labels = [line.split("\t")[0] for line in run(*arguments)[1]]
-        assert lines == ["index\tprediction", f"0\t{labels[0]}", f"1\t{labels[1]}"]
+    arguments = ("predict", f"--model={folder}", f"--input={path}", "--data_format=mnli")
+    labels = [line.split("\t")[0] for line in run(*arguments)[1]]
+    assert run(*arguments, "--output_format=glue")[1] == ["index\tprediction", f"0\t{labels[0]}", f"1\t{labels[1]}"]
 
 
 @pytest.mark.parametrize("content, message", [
@@ -103,14 +97,14 @@ def test_glue_files_of_labels(run, saved, tmp_path):
     ("", "must have columns and rows; it is empty")])
 def test_a_glue_file_is_not_begun_for_an_invalid_file(run, saved, tmp_path, content, message):
     (tmp_path / "a.tsv").write_text(content)
-    status, lines, messages = run("predict", f"--model={saved(['0', '1'])}", f"--input={tmp_path / 'a.tsv'}",
+    status, lines, messages = run("predict", f"--model={saved('0', '1')}", f"--input={tmp_path / 'a.tsv'}",
                                   "--data_format=sst2", "--output_format=glue")
     assert (status, lines, messages) == (1, [], [f"keras-bert: {tmp_path / 'a.tsv'}: {message}"])
 
 
 def test_glue_files_lack_no_row(run, saved, tmp_path):
     (tmp_path / "a.tsv").write_text("id\tquestion1\tquestion2\n0\tplay?\tlight?\n1\tmu\nsic?\tlight?\n")
-    folder = saved(["0", "1"], pairs=True)
+    folder = saved("0", "1", pairs=True)
     status, lines, messages = run("predict", f"--model={folder}", f"--input={tmp_path / 'a.tsv'}", "--data_format=qqp",
                                   "--output_format=glue")
     assert (status, lines) == (1, []) and messages == [
@@ -119,7 +113,7 @@ def test_glue_files_lack_no_row(run, saved, tmp_path):
 
 
 def test_glue_files_have_the_index_of_the_file(run, saved, tmp_path):
-    folder = saved(["0", "1"])
+    folder = saved("0", "1")
     path = tmp_path / "a.tsv"
     path.write_text("index\tsentence\n7\tplay music\n5\tlight off\n")
     lines = run("predict", f"--model={folder}", f"--input={path}", "--data_format=cola", "--output_format=glue")[1]
@@ -129,63 +123,46 @@ def test_glue_files_have_the_index_of_the_file(run, saved, tmp_path):
     assert [line.split("\t")[0] for line in lines] == ["index", "0", "1"]
 
 
-@pytest.mark.parametrize("bias, prediction", [(-100, "0.000"), (100, "5.000"), (None, None)])
-def test_glue_files_of_numbers_are_from_0_to_5(run, saved, bert, tokenizer, tmp_path, bias, prediction):
-    folder = saved(pairs=True)
-    path = tmp_path / "test.tsv"
-    path.write_text("index\tsentence1\tsentence2\n0\tplay music\tlight off\n")
-    tuned = FineTuned.load(folder)
-    tuned.model.weights[-1].assign([2.5 if bias is None else bias])
-    tuned.save(folder, overwrite=True)
-    arguments = ("predict", f"--model={folder}", f"--input={path}", "--data_format=stsb")
-    prediction = prediction or f"{json.loads(run(*arguments, '--output_format=jsonl')[1][0])['value']:.3f}"
-    assert run(*arguments, "--output_format=glue")[1] == ["index\tprediction", f"0\t{prediction}"]
+def test_glue_files_of_numbers_are_from_0_to_5():
+    assert [glue.line(7, Example("a", "b", None, 2), value) for value in (-100.0, 2.3456, 5.001)] == [
+        "7\t0.000", "7\t2.346", "7\t5.000"]
 
 
-@pytest.mark.parametrize("labels, flags, message", [
-    (["0", "1"], [], "--data_format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, ax with "
-                     "--output_format=glue; got None"),
-    (["0", "1"], ["--data_format=nsmc"], "--data_format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, "
-                                         "wnli, ax with --output_format=glue; got nsmc"),
-    (["0", "1"], ["--data_format=rte"], "the model must have the labels entailment, not_entailment for "
-                                        "--data_format=rte; got one with the labels 0, 1"),
-    (["0", "1"], ["--data_format=stsb"], "the model must have the task regress for --data_format=stsb; got one with "
-                                         "the labels 0, 1"),
-    (None, ["--data_format=sst2"], "the model must have the labels 0, 1 for --data_format=sst2; got one with the task "
-                                   "regress"),
-    (["0", "1"], ["--data_format=sst2", "--top_k=2"], "--top_k must be 1 with --output_format=glue; got 2"),
+@pytest.mark.parametrize("labels, data_format, top_k, message", [
+    ("01", None, 1, "--data_format must be one of cola, sst2, mrpc, qqp, stsb, mnli, qnli, rte, wnli, ax with "
+                    "--output_format=glue; got None"),
+    ("01", "rte", 1, "the model must have the labels entailment, not_entailment for --data_format=rte; got one with "
+                     "the labels 0, 1"),
+    ("01", "stsb", 1, "the model must have the task regress for --data_format=stsb; got one with the labels 0, 1"),
+    ("", "sst2", 1, "the model must have the labels 0, 1 for --data_format=sst2; got one with the task regress"),
+    ("01", "sst2", 2, "top_k must be 1 with --output_format=glue; got 2"),
 ])
-def test_what_glue_does_not_take(run, saved, tmp_path, labels, flags, message):
-    path = tmp_path / "test.tsv"
-    path.write_text("index\tsentence\n0\tplay music\n")
-    status, output, messages = run("predict", f"--model={saved(labels)}", f"--input={path}", "--output_format=glue",
-                                   *flags)
-    assert (status, output, messages) == (1, [], [f"keras-bert: {message}"])
+def test_what_glue_does_not_take(labels, data_format, top_k, message):
+    with pytest.raises(InputError) as error:
+        glue.check(data_format, TASKS["classify"](16, list(labels)) if labels else TASKS["regress"](16), top_k)
+    assert str(error.value) == message
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv"])
-def test_pairs(run, saved, tmp_path, suffix):
-    folder, path = saved(["0", "1"], pairs=True), tmp_path / f"a{suffix}"
-    path.write_text(json.dumps(PAIRS) if suffix == ".jsonl" else "text,text_pair\nplay music,light off\n")
-    lines = run("predict", f"--model={folder}", f"--input={path}")[1]
-    assert [line.split("\t")[2:] for line in lines] == [list(PAIRS.values())]
-    path.write_text(json.dumps({"text": "a"}) if suffix == ".jsonl" else "text\na\n")
-    status, _, messages = run("predict", f"--model={folder}", f"--input={path}")
-    assert (status, messages) == (1, [f"keras-bert: {path}: must have two texts per row for this model; got one"])
-
-
-@pytest.mark.parametrize("name, content", [
-    ("a.txt", "id\tdocument\tlabel\n1\tplay\t0\n"), ("a.tsv", "id\tdocument\tlabel\n1\tplay\t0\n")])
-def test_the_data_format_of_the_training_is_suggested(run, bert, tokenizer, tmp_path, name, content):
-    model = FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["0", "1"]), {"data_format": "nsmc"})
-    model.save(tmp_path / "model")
-    (tmp_path / name).write_text(content)
-    arguments = ("evaluate", f"--model={tmp_path / 'model'}", f"--data={tmp_path / name}")
+def test_pairs(run, saved, tmp_path):
+    arguments = "predict", f"--model={saved('0', '1', pairs=True)}", f"--input={tmp_path / 'a.csv'}"
+    (tmp_path / "a.csv").write_text("text,text_pair\nplay music,light off\n")
+    assert [line.split("\t")[2:] for line in run(*arguments)[1]] == [["play music", "light off"]]
+    (tmp_path / "a.csv").write_text("text\na\n")
     status, _, messages = run(*arguments)
-    assert status == 1 and messages[0].endswith(
-        "; the model was trained with --data_format='nsmc': pass it if this file has that format")
+    assert (status, messages) == (
+        1, [f"keras-bert: {tmp_path / 'a.csv'}: must have two texts per row for this model; got one"])
+
+
+def test_the_data_format_of_the_training_is_suggested(run, saved, tmp_path):
+    folder = saved("0", "1", columns=("data_format", "nsmc"))
+    for name in ("a.txt", "a.tsv"):
+        (tmp_path / name).write_text("id\tdocument\tlabel\n1\tplay\t0\n")
+        arguments = ("evaluate", f"--model={folder}", f"--data={tmp_path / name}")
+        status, _, messages = run(*arguments)
+        assert status == 1 and messages[0].endswith(
+            "; the model was trained with --data_format='nsmc': pass it if this file has that format")
     assert run(*arguments, "--data_format=nsmc")[0] == 0
-    other = FineTuned.load(tmp_path / "model")
+    other = FineTuned.load(folder)
     assert other.evaluate([("play", "0")])["loss"] > 0  # it is no default
     with pytest.raises(InputError, match="^data: row 1: 'text' must be a text; got 1$"):  # rows have no format
         other.evaluate([(1, "0")])
@@ -193,7 +170,7 @@ def test_the_data_format_of_the_training_is_suggested(run, bert, tokenizer, tmp_
 
 def test_a_column_is_no_part_of_a_published_format(run, saved, tmp_path):
     (tmp_path / "a.tsv").write_text("id\tdocument\tlabel\n1\ta\t0\n")
-    status, _, messages = run("predict", f"--model={saved(['0', '1'])}", f"--input={tmp_path / 'a.tsv'}",
+    status, _, messages = run("predict", f"--model={saved('0', '1')}", f"--input={tmp_path / 'a.tsv'}",
                               "--data_format=nsmc", "--text_column=document")
     assert (status, messages) == (1, ["keras-bert: --text_column must be left out with --data_format=nsmc, which sets "
                                       "the columns; got 'document'"])
@@ -207,9 +184,9 @@ def test_questions_need_another_suffix(tmp_path):
 def test_the_command_says_how_many_texts_it_has_cut(run, saved, tmp_path):
     lines = ["play " * words for words in (14, 15, 3, 40)]  # with [CLS] and [SEP], 16 tokens fit
     (tmp_path / "a.txt").write_text("\n".join(lines) + "\n")
-    _, output, messages = run("predict", f"--model={saved(['0', '1'])}", f"--input={tmp_path / 'a.txt'}")
+    _, output, messages = run("predict", f"--model={saved('0', '1')}", f"--input={tmp_path / 'a.txt'}")
     assert (len(output), messages) == (4, ["texts cut at max_length 16: 2 of 4"])
-    assert run("predict", f"--model={saved(['0', '1'])}", lines[0])[2] == []
+    assert run("predict", f"--model={saved('0', '1')}", lines[0])[2] == []
 
 
 @pytest.mark.parametrize("task, kind, settings, inputs, cut", [

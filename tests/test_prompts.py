@@ -1,7 +1,5 @@
 """Prompts of embedders: in the files of sentence-transformers, in training, and in every form of a model."""
 
-import contextlib
-import io
 import json
 import shutil
 
@@ -9,21 +7,27 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bert.commands import export_text_model
 from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError, InputWarning
+from keras_bert.export.litert_metadata import why_not
+from keras_bert.export.text_model import TextModel, make_head
+from keras_bert.inference.exported import Exported
 from keras_bert.inference.features import write_features
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder
 from keras_bert.serving.litert_model import LiteRTModel
-from keras_bert.serving.saved_model import SavedModel
 from keras_bert.tasks import Classify, Embed
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
 from keras_bert.weights import sentence_transformers
 from keras_bert.weights.source import Weights
 
+import zoo
 from conftest import TINY, TINY_VOCABULARY, Peer, randomize
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 library = Peer("sentence_transformers")
 PROMPTS = {"query": "play some: ", "passage": "the light, ", "other": "stop "}
@@ -55,14 +59,8 @@ def model(folder, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def exported(folder, tmp_path_factory):
-    """The SavedModel of the folder of sentence-transformers."""
-    from keras_bert import cli
-
-    path = tmp_path_factory.mktemp("prompts") / "exported"
-    with contextlib.redirect_stdout(io.StringIO()):
-        assert cli.run(["export", "text-model", f"--model={folder}", f"--output={path}", "--pooling=mean"]) == 0
-    return path
+def exported():
+    return Exported(str(zoo.saved_model("prompts")))
 
 
 def embed(model, texts):
@@ -100,58 +98,66 @@ def test_what_cannot_apply_a_prompt_says_so(model, exported, bert):
     classifier = FineTuned(BertClassifier(bert, 2), model.tokenizer, Classify(16, labels=["a", "b"]))
     with pytest.raises(InputError, match="prompt_name must be left out for the task classify; it is for embed"):
         classifier.predict(TEXTS, prompt_name="query")
+    with pytest.raises(InputError, match="prompt_name must be one of document, long, query; got 'explain'"):
+        exported.with_prompt("explain")
+    assert why_not(model.task, model.tokenizer) == "it does not put the default prompt, other, before texts"
 
 
 # Forms of a model
 
 @pytest.mark.filterwarnings("ignore:texts cut")
-def test_every_form_of_a_model_puts_the_prompt_before_texts(model, exported, tmp_path):
-    model.export_litert(tmp_path / "lite")
-    lite, saved = LiteModel.load(tmp_path / "lite"), tf.saved_model.load(str(exported))
-    served = LiteRTModel(str(tmp_path / "lite"), threads=1)
-    assert served.signatures.keys() == served.row_wise == {*filter(None, OF_NAME), "serving_default"}
-    strings = {"text": np.array([text.encode() for text in TEXTS], object)}
+def test_texts_that_are_cut_have_the_prompt(model):
+    options = model.task.export_options()
+    assert options == {"max_length": 20, "prompts": PROMPTS, "default_prompt_name": "other", "doc_stride": None,
+                       "aggregate": "mean", "max_windows": None}
+    del options["max_length"]
+    graph = TextModel(model.model, make_head(model.model, options), model.tokenizer, 20, "float32")
     for name, prompt in OF_NAME.items():
         wanted = embed(model, [prompt + text for text in TEXTS])
         np.testing.assert_array_equal(model.predict(TEXTS, prompt_name=name), wanted)
-        np.testing.assert_allclose(lite.predict(TEXTS, prompt_name=name), wanted, rtol=0, atol=1e-5)
-        outputs = saved.signatures[name or "serving_default"](text=tf.constant(TEXTS))
+        outputs = graph.prompted[name](tf.constant(TEXTS)) if name else graph.serve(tf.constant(TEXTS))
         np.testing.assert_allclose(outputs["embedding"], wanted, rtol=0, atol=1e-6)
-        found, = served.run(name or "serving_default", [strings])
-        np.testing.assert_allclose(found["embedding"], wanted, rtol=0, atol=1e-5)
-        np.testing.assert_array_equal(found["tokens"], outputs["tokens"])
         assert outputs["tokens"].numpy().tolist() == [
             len(ids) for ids, _ in model.tokenizer.pack([prompt + text for text in TEXTS], None, 20)]
-    np.testing.assert_allclose(saved(tf.constant(TEXTS)), embed(model, [f"stop {text}" for text in TEXTS]), atol=1e-6)
-    server = SavedModel(str(exported), 1)
-    for name in filter(None, OF_NAME):
-        counts = server.count_tokens(name, strings)
-        np.testing.assert_array_equal(served.count_tokens(name, strings), np.minimum(counts, 20))  # where it cuts
-        np.testing.assert_array_equal(counts, [
-            min(len(text) // 4 + 2 + len(model.tokenizer.ids([OF_NAME[name]])[0]), TINY.max_position_embeddings)
-            for text in TEXTS])
-    np.testing.assert_array_equal(*(one.count_tokens(name, strings) for one, name in (
-        (server, "serving_default"), (server, "other"))))
-    np.testing.assert_array_equal(served.count_tokens("serving_default", strings), np.minimum(counts, 20))
+    np.testing.assert_array_equal(graph(tf.constant(TEXTS)), graph.serve(tf.constant(TEXTS))["embedding"])
+
+
+def test_every_form_of_a_model_puts_the_prompt_before_texts(exported):
+    saved, model, texts = exported._saved_model, zoo.make("prompts"), ["turn off the lamp", ""]
+    lite, served = LiteModel.load(zoo.litert("prompts")), LiteRTModel(str(zoo.litert("prompts")), threads=1)
+    prompts = model.task.prompts
+    prompts |= {"document": "", "serving_default": prompts["long"]}
+    assert served.signatures.keys() == served.row_wise == prompts.keys() == saved.signatures.keys() - {
+        "encode", "explain"}
+    strings = {"text": np.array([text.encode() for text in [*texts, "a" * 4000]], object)}
+    for name, prompt in prompts.items():
+        tokens = len(model.tokenizer.ids([prompt])[0])
+        for one in (served, saved):
+            assert one.count_tokens(name, strings).tolist() == [4 + 2 + tokens, 2 + tokens, 1000 + 2 + tokens]
+        if name in ("query", "serving_default"):  # the others are made like these
+            wanted = embed(model, [prompt + text for text in texts])
+            asked = {"text": strings["text"][:2]}
+            for found in (saved.run(name, [asked])[0], served.run(name, [asked])[0]):
+                np.testing.assert_allclose(found["embedding"], wanted, rtol=0, atol=1e-5)
+                assert found["tokens"].tolist() == [
+                    len(ids) for ids, _ in model.tokenizer.pack([prompt + text for text in texts], None, 16)]
+            np.testing.assert_allclose(lite.predict(texts, prompt_name=name if name == "query" else None), wanted,
+                                       rtol=0, atol=1e-5)
     called = []
     served._call = lambda name, inputs: called.append(name)
     served.warm_up_others()
-    assert called == sorted(filter(None, OF_NAME))
-    assert model.task.export_options() == {
-        "max_length": 20, "prompts": PROMPTS, "default_prompt_name": "other", "doc_stride": None, "aggregate": "mean",
-        "max_windows": None}
+    assert called == sorted(prompts.keys() - {"serving_default"})
 
 
-def test_explain_shows_the_input_with_the_default_prompt(model, exported):
-    explain = tf.saved_model.load(str(exported)).signatures["explain"]
-    found = {name: values.numpy() for name, values in explain(
-        text=tf.constant(["turn it off", ""]), layers=tf.constant([0], tf.int32)).items()}
-    rows = model.tokenizer.pack(["stop turn it off", "stop "], None, 20)
+def test_explain_shows_the_input_with_the_default_prompt(exported):
+    model, prompt = zoo.make("prompts"), "stop the song " * 3
+    asked = {"text": np.array([b"turn it off", b""], object), "layers": np.int32([0])}
+    found, = exported._saved_model.run("explain", [asked])
+    rows = model.tokenizer.pack([f"{prompt}turn it off", prompt], None, 16)
     ids = tf.keras.utils.pad_sequences([ids for ids, _ in rows], padding="post")
     tokens = [[token.decode() for token in row if token] for row in found["tokens"]]
     assert tokens == [[model.tokenizer.vocabulary[i] for i in ids] for ids, _ in rows]
-    prompt = len(model.tokenizer.ids(["stop "])[0])
-    assert found["starts"][0, :prompt + 1].tolist() == [-1] * (prompt + 1) == found["ends"][0, :prompt + 1].tolist()
+    assert found["starts"][0, :10].tolist() == [-1] * 10 == found["ends"][0, :10].tolist()
     of_text = found["starts"][0] >= 0
     parts = ["turn it off"[start:end] for start, end in zip(found["starts"][0, of_text], found["ends"][0, of_text])]
     assert "".join(parts) == "turnitoff" and (found["starts"][1] == -1).all()
@@ -159,33 +165,33 @@ def test_explain_shows_the_input_with_the_default_prompt(model, exported):
     np.testing.assert_allclose(found["attention"][0, 0], attention.attention_probabilities[0][0], rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [None, "document"])
-def test_features(model, folder, tmp_path, name):
+@pytest.mark.filterwarnings("ignore:texts cut")
+def test_commands(model, folder, run, tmp_path, monkeypatch):
+    model.save(tmp_path / "model")
+    (tmp_path / "texts.jsonl").write_text('{"text": "a lamp"}\n')
+    arguments = "predict", f"--model={tmp_path / 'model'}", "--prompt_name=query"
+    line, = run(*arguments, "--output_format=jsonl", "a lamp")[1]
+    assert run(*arguments, f"--input={tmp_path / 'texts.jsonl'}", "--processes=1",
+               f"--output={tmp_path / 'answers'}")[0] == 0
+    for text in (line, (tmp_path / "answers/texts.jsonl").read_text()):
+        np.testing.assert_allclose(json.loads(text)["embedding"], model.predict(["a lamp"], prompt_name="query")[0],
+                                   rtol=0, atol=1e-6)
+    monkeypatch.setattr("keras_bert.export.export_text_model", lambda *_, **options: exported.append(options))
+    exported = []
+    export_text_model.run(str(folder), str(tmp_path / "exported"), pooling="mean")
+    assert (exported[0]["prompts"], exported[0]["default_prompt_name"]) == (PROMPTS, "other")
+
+
+@pytest.mark.filterwarnings("ignore:texts cut")
+def test_features(model, folder, tmp_path):
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
-    write_features(folder, tmp_path / "texts.txt", tmp_path / "vectors.npz", "last", "mean", True, prompt_name=name)
-    wanted = model.with_prompt(name).answer(model.task.arguments(TEXTS))
-    np.testing.assert_allclose(np.load(tmp_path / "vectors.npz")["vectors"], wanted, rtol=0, atol=1e-6)
-
-
-def test_features_of_pairs_have_no_prompt(folder, tmp_path):
+    for name in (None, "document"):
+        write_features(folder, tmp_path / "texts.txt", tmp_path / f"{name}.npz", "last", "mean", True, prompt_name=name)
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npz")["vectors"],
+                                   model.predict(TEXTS, prompt_name=name), rtol=0, atol=1e-6)
     (tmp_path / "pairs.tsv").write_text("text\ttext_pair\na\tb\n")
     with pytest.raises(InputError, match="prompt_name must be left out for pairs of texts; got 'query'"):
         write_features(folder, tmp_path / "pairs.tsv", tmp_path / "vectors.npz", prompt_name="query")
-
-
-def test_commands(model, folder, exported, run, tmp_path):
-    wanted = model.predict(["a lamp"], prompt_name="query")[0]
-    (tmp_path / "texts.jsonl").write_text('{"text": "a lamp"}\n')
-    line, = run("predict", f"--model={exported}", "--output_format=jsonl", "--prompt_name=query", "a lamp")[1]
-    assert run("predict", f"--model={exported}", f"--input={tmp_path / 'texts.jsonl'}", "--processes=1",
-               f"--output={tmp_path / 'answers'}", "--prompt_name=query")[0] == 0
-    for text in (line, (tmp_path / "answers/texts.jsonl").read_text()):
-        np.testing.assert_allclose(json.loads(text)["embedding"], wanted, rtol=0, atol=1e-6)
-    status, _, messages = run("predict", f"--model={exported}", "--prompt_name=explain", "a lamp")
-    assert status == 1 and "--prompt_name must be one of document, other, passage, query; got 'explain'" in messages[0]
-    assert run("export", "litert", f"--model={folder}", f"--output={tmp_path / 'lite'}")[1][1] == (
-        "without metadata for MediaPipe: it does not put the default prompt, other, before texts")
-    assert LiteModel.load(tmp_path / "lite").task.prompts == PROMPTS
 
 
 def test_an_encoder_is_exported_without_its_prompts(folder, run, tmp_path):
@@ -255,15 +261,13 @@ def test_a_text_that_is_query_and_document_has_two_vectors():
     assert Embed(20).score(encoded, vectors)["mrr_at_10"] == 1
 
 
-@pytest.mark.usefixtures("eager")
-def test_finetune_keeps_prompts_and_normalizes(folder, tmp_path):
+def test_finetune_keeps_prompts_and_normalizes(folder, pretrained_once, tmp_path):
     rows = [("play music", "some song"), ("turn the light off", "the lamp"), ("book a flight", "two")] * 2
     options = {"task": "embed", "epochs": 1, "batch_size": 3, "learning_rate": 0.01}
     tuned = finetune(rows, rows, model=folder, output=tmp_path / "more", query_prompt="what ", **options)
     assert tuned.task.prompts == PROMPTS | {"query": "what "} and tuned.task.default_prompt_name == "other"
     assert FineTuned.load(tmp_path / "more").task == Embed(20, prompts=tuned.task.prompts, default_prompt_name="other")
-    convert(folder, tmp_path / "encoder", "tf1", allow_inexact=True)
-    new = finetune(rows, rows, model=tmp_path / "encoder", output=tmp_path / "new", document_prompt="it ", **options)
+    new = finetune(rows, rows, model=pretrained_once, output=tmp_path / "new", document_prompt="it ", **options)
     assert new.model.normalize and new.task.prompts == {"document": "it "}
     np.testing.assert_allclose(np.linalg.norm(new.predict(["a lamp"]), axis=1), 1, rtol=1e-5)
     np.testing.assert_array_equal(new.predict(["a lamp"], prompt_name="document"), embed(new, ["it a lamp"]))

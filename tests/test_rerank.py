@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import record_sentence_transformers
 import tensorflow as tf
-from keras import ops
 
 from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
@@ -28,7 +27,10 @@ from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import variable
 from keras_bert.weights.source import Weights
 
-from conftest import TINY, TINY_VOCABULARY, Peer, randomize, write_huggingface
+import zoo
+from conftest import TINY, TINY_VOCABULARY, Peer, randomize
+
+pytestmark = pytest.mark.usefixtures("eager")
 
 library = Peer("sentence_transformers")
 torch = Peer("torch")
@@ -37,6 +39,7 @@ ROWS = [{"text": "play music", "text_pair": ["a song", "some music"], "negative"
         {"text": "book a flight", "text_pair": "a flight for two", "negative": ["two", "now", "the lamp"]}]
 PAIRS = [("play music", "some song", 1), ("play music", "a lamp", 0), ("turn off", "the light", 1),
          ("turn off", "two", 0)]
+WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
 TEXTS, DOCUMENTS = ["play music", "", "a lamp " * 20], ["a song", "the light off", "now"]
 
 
@@ -128,19 +131,21 @@ def test_scores_are_means_over_the_queries():
 
 # Training
 
-def embedder(folder):
+@pytest.fixture(scope="module")
+def embedder(tmp_path_factory):
+    """A model for embeddings, and its folder."""
     task = Embed(20, prompts={"query": "what ", "document": "it "})
+    folder = tmp_path_factory.mktemp("embedder") / "model"
     model = FineTuned(randomize(BertEmbedder(BertLayer(TINY), "mean")), BertTokenizer(TINY_VOCABULARY), task)
     model.save(folder)
-    return model
+    return model, folder
 
 
-def test_mined_negatives_are_the_nearest_documents(tmp_path):
-    model = embedder(tmp_path / "embedder")
-    words = [word for word in TINY_VOCABULARY if word.isalpha()]
-    rows = [(f"{words[i]} {words[i + 1]}", f"{words[-i - 1]} {words[i]}") for i in range(8)] + [
+def test_mined_negatives_are_the_nearest_documents(embedder, tmp_path):
+    model, folder = embedder
+    rows = [(f"{WORDS[i]} {WORDS[i + 1]}", f"{WORDS[-i - 1]} {WORDS[i]}") for i in range(8)] + [
         ("play music", "now"), ("play music", "stop")]
-    mined = NegativeMiner(tmp_path / "embedder").add(read(rows))
+    mined = NegativeMiner(folder).add(read(rows))
     assert triples(mined[:10]) == [(*row, 1) for row in rows]
     documents = [document for _, document in rows]
     found = {}
@@ -153,27 +158,41 @@ def test_mined_negatives_are_the_nearest_documents(tmp_path):
         cosines = vectors @ question / np.linalg.norm(vectors, axis=1)
         nearest = [documents[i] for i in np.argsort(-cosines, kind="stable") if (query, documents[i]) not in rows]
         assert found[query] == nearest[:5]
-    assert NegativeMiner(tmp_path / "embedder").add(read(PAIRS)) == read(PAIRS)  # they have negatives
+    assert NegativeMiner(folder).add(read(PAIRS)) == read(PAIRS)  # they have negatives
     reranker().save(tmp_path / "reranker")
     with pytest.raises(InputError, match="mine_negatives must be a model for embeddings; .* for the task rerank"):
         NegativeMiner(tmp_path / "reranker")
 
 
-def test_no_negative_is_a_positive_or_the_query_in_other_letters(tmp_path):
-    embedder(tmp_path / "embedder")
+def test_no_negative_is_a_positive_or_the_query_in_other_letters(embedder):
     rows = [("play", "stop"), ("Play ", "the  lamp"), ("now", "The lamp"), ("stop", "PLAY"), ("two", "play")]
-    mined = triples(NegativeMiner(tmp_path / "embedder").add(read(rows)))[len(rows):]
+    mined = triples(NegativeMiner(embedder[1]).add(read(rows)))[len(rows):]
     assert set(mined) == {("now", "stop", 0), ("now", "PLAY", 0), ("stop", "the  lamp", 0), ("two", "stop", 0),
                           ("two", "the  lamp", 0)}
 
 
-@pytest.mark.usefixtures("eager")
-def test_finetune_with_mined_negatives(tmp_path):
-    embedder(tmp_path / "embedder")
+def test_training_with_mined_negatives(embedder, pretrained_once, tmp_path):
+    def stop(batch, logs):
+        if batch:
+            raise KeyboardInterrupt
+
+    def train(*callbacks):
+        return finetune(rows * 2, rows, model=pretrained_once, output=tmp_path / "out", task="rerank", epochs=1,
+                        batch_size=8, mine_negatives=folder, save_steps=1, callbacks=callbacks)
+
     rows = [example[:2] for example in triples(read(ROWS)) if example[2]]
-    encoder = write_huggingface(tmp_path / "encoder", randomize(BertLayer(TINY)))
-    tuned = finetune(rows * 2, rows, model=encoder, output=tmp_path / "out", task="rerank", epochs=1, batch_size=8,
-                     mine_negatives=tmp_path / "embedder")
+    folder = zoo.copy(embedder[1], tmp_path / "embedder")
+    with pytest.raises(KeyboardInterrupt):
+        train(keras.callbacks.LambdaCallback(on_train_batch_begin=stop))
+    other = FineTuned.load(folder)
+    for weight in other.model.weights:
+        weight.assign(weight[::-1])
+    other.save(folder, overwrite=True)
+    with pytest.raises(InputError, match=r"unfinished run .*other contents of .*embedder \(mine_negatives\)"):
+        train()
+    shutil.rmtree(folder)
+    zoo.copy(embedder[1], folder)
+    tuned = train()
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())
     assert metrics["main"] == "ndcg_at_10" and metrics["train_examples"] == 16
     assert metrics["valid_examples"] == 4 + 2 + 3 + 3  # two negatives for a query with two of the four documents
@@ -181,29 +200,6 @@ def test_finetune_with_mined_negatives(tmp_path):
     assert again.task == Rerank(TINY.max_position_embeddings) == tuned.task
     questions = [["play music", "play music"], ["a song", "the lamp"]]
     assert again.predict(*questions) == tuned.predict(*questions)
-    assert "\n- rerank\n" in (tmp_path / "out/README.md").read_text()
-
-
-@pytest.mark.usefixtures("eager")
-def test_a_run_with_other_mined_negatives_is_another_run(tmp_path):
-    def stop(batch, logs):
-        if batch:
-            raise KeyboardInterrupt
-
-    words = [word for word in TINY_VOCABULARY if word.isalpha()]
-    rows = [(f"{words[i]} {words[i + 1]}", words[-i - 1]) for i in range(9)]
-    encoder = write_huggingface(tmp_path / "encoder", randomize(BertLayer(TINY)))
-    model = embedder(tmp_path / "embedder")
-    for callbacks, error, message in (
-            ([keras.callbacks.LambdaCallback(on_train_batch_begin=stop)], KeyboardInterrupt, None),
-            ([], InputError, r"unfinished run .*other contents of .*embedder \(mine_negatives\)")):
-        with pytest.raises(error, match=message):
-            finetune(rows, rows, model=encoder, output=tmp_path / "out", task="rerank", save_steps=1, batch_size=4,
-                     mine_negatives=tmp_path / "embedder", callbacks=callbacks)
-        shutil.rmtree(tmp_path / "embedder")
-        for weight in model.model.weights:
-            weight.assign(weight[::-1])
-        model.save(tmp_path / "embedder")
 
 
 @pytest.mark.parametrize("shape", [(2, 3), (1,), (3,)])
@@ -217,19 +213,6 @@ def test_a_response_needs_a_logit_for_each_document(shape):
     assert [row["index"] for row in answer] == [1, 0] and answer[0]["score"] == 0.5
 
 
-# Forms of a model
-
-@pytest.mark.filterwarnings("ignore:texts cut")
-def test_saved_model(tmp_path):
-    model = reranker()
-    model.export(tmp_path / "export")
-    found = tf.saved_model.load(str(tmp_path / "export"))(tf.constant(TEXTS), tf.constant(DOCUMENTS))
-    logits = ops.convert_to_numpy(model.model(model.tokenizer(TEXTS, DOCUMENTS, 20)))[:, 0]
-    np.testing.assert_allclose(found["logit"], logits, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(found["score"], 1 / (1 + np.exp(-logits)), rtol=0, atol=1e-6)
-    np.testing.assert_allclose(model.predict(TEXTS, DOCUMENTS), found["score"], rtol=0, atol=1e-6)
-
-
 def test_the_score_may_be_the_logit():
     logits = np.float32([[3.0], [-7.0]])
     head = Reranker(activation_fn="identity")
@@ -239,18 +222,6 @@ def test_the_score_may_be_the_logit():
 
 
 # CrossEncoder folders
-
-@pytest.mark.parametrize("activation_fn", ["sigmoid", "identity"])
-def test_convert_keeps_the_task(tmp_path, activation_fn):
-    reranker(activation_fn).save(tmp_path / "model")
-    found = convert(tmp_path / "model", tmp_path / "hf", "huggingface")
-    assert max(found.values()) == 0
-    config = json.loads((tmp_path / "hf/config.json").read_text())
-    assert config["architectures"] == ["BertForSequenceClassification"] and config["id2label"] == {"0": "LABEL_0"}
-    assert config["sentence_transformers"]["activation_fn"].lower().endswith(activation_fn)
-    convert(tmp_path / "hf", tmp_path / "back", "keras_bert")
-    assert FineTuned.load(tmp_path / "back").task == Rerank(20, activation_fn)
-
 
 @pytest.mark.parametrize("config,library_config,settings", [
     ({"sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity"}, None,
@@ -288,18 +259,27 @@ def without_activation(folder, config=None):
 
 
 @pytest.mark.parametrize("activation_fn", ["sigmoid", "identity"])
-def test_convert_reads_a_folder_without_an_activation(tmp_path, activation_fn):
+def test_convert_says_and_keeps_the_activation(tmp_path, activation_fn):
     folder = without_activation(tmp_path / "folder")
     convert(folder, tmp_path / "model", "keras_bert", activation_fn=activation_fn)
-    task = FineTuned.load(tmp_path / "model").task
-    assert task == Rerank(TINY.max_position_embeddings, activation_fn)
-    convert(tmp_path / "model", tmp_path / "other", "huggingface", activation_fn="sigmoid")
-    assert open_source(tmp_path / "other").settings["activation_fn"] == "sigmoid"
+    task = Rerank(TINY.max_position_embeddings, activation_fn)
+    assert FineTuned.load(tmp_path / "model").task == task
+    assert max(convert(tmp_path / "model", tmp_path / "hf", "huggingface").values()) == 0
+    config = json.loads((tmp_path / "hf/config.json").read_text())
+    assert config["architectures"] == ["BertForSequenceClassification"] and config["id2label"] == {"0": "LABEL_0"}
+    assert config["sentence_transformers"]["activation_fn"].lower().endswith(activation_fn)
+    convert(tmp_path / "hf", tmp_path / "back", "keras_bert")
+    assert FineTuned.load(tmp_path / "back").task == task
     with pytest.raises(InputError, match="pairs is for models for classification or regression; this one is for rera"):
         convert(folder, tmp_path / "pairs", "keras_bert", activation_fn=activation_fn, pairs=True)
-    embedder(tmp_path / "embedder")
+
+
+def test_an_activation_replaces_that_of_a_re_ranker_alone(embedder, tmp_path):
+    reranker("identity").save(tmp_path / "model")
+    convert(tmp_path / "model", tmp_path / "other", "huggingface", activation_fn="sigmoid")
+    assert open_source(tmp_path / "other").settings["activation_fn"] == "sigmoid"
     with pytest.raises(InputError, match="activation_fn is for models for regression or re-ranking; this one is for e"):
-        convert(tmp_path / "embedder", tmp_path / "none", "keras_bert", activation_fn=activation_fn)
+        convert(embedder[1], tmp_path / "none", "keras_bert", activation_fn="sigmoid")
 
 
 @pytest.mark.peers

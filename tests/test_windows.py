@@ -21,13 +21,13 @@ from keras_bert.inference.exported import Exported
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertRegressor
-from keras_bert.serving.litert_model import LiteRTModel
 from keras_bert.tasks import Classify, Embed, EmbedExample, MultiLabel, Regress, Rerank, Span, Tag, restored
 from keras_bert.tasks.windows import aggregated, own_tokens, windows
 from keras_bert.text import BertTokenizer, pad
 from keras_bert.training import FineTuned, finetune
 
-from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
+import zoo
+from conftest import TINY, TINY_VOCABULARY, randomize
 
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
 WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
@@ -168,31 +168,38 @@ def model_of(task, make):
     return FineTuned(randomize(make(randomize(BertLayer(TINY)))), TOKENIZER, task)
 
 
-def test_every_runtime_answers_long_texts_alike(tmp_path):
-    texts = [*SHORT, LONG, f"{LONG} {LONG}"]
+def test_short_texts_are_answered_as_without_windows_and_long_ones_by_the_mean_or_the_maximum(eager):
     task = Classify(16, ["a", "b", "c"], doc_stride=8)
     model = model_of(task, lambda bert: BertClassifier(bert, 3))
     rows, = task.split_texts(TOKENIZER, [LONG])[0]
-    logits = np.array(model.model(pad(rows, TOKENIZER.pad_id)), np.float64)
-    probabilities = softmax(logits, axis=1)
+    probabilities = softmax(np.array(model.model(pad(rows, TOKENIZER.pad_id)), np.float64), axis=1)
     highest = probabilities.max(axis=0)
-    answers = model.predict(texts, top_k=3)
-    for answer, wanted in (
-            (answers[3], probabilities.mean(axis=0)),
-            (model.with_task(dataclasses.replace(task, aggregate="max")).predict([LONG], top_k=3)[0],
-             highest / highest.sum())):
+    for aggregate, wanted in (("mean", probabilities.mean(axis=0)), ("max", highest / highest.sum())):
+        answer, = model.with_task(dataclasses.replace(task, aggregate=aggregate)).predict([LONG], top_k=3)
         assert dict(zip(answer.labels, answer.scores)) == pytest.approx(dict(zip("abc", wanted)), abs=1e-5)
     plain = model.with_task(dataclasses.replace(task, doc_stride=None))
     assert model.predict(SHORT, top_k=3) == plain.predict(SHORT, top_k=3)  # bit by bit
 
-    model.export(tmp_path / "saved")
-    model.export_litert(tmp_path / "lite")
-    assert not operations_of_variables(tmp_path / "saved")
-    examples = task.arguments(texts)
-    for other in (Exported(str(tmp_path / "saved")).answer_with_cuts(examples, top_k=3)[0],
-                  LiteModel.load(tmp_path / "lite").predict(texts, top_k=3)):
-        assert [answer.labels for answer in other] == [answer.labels for answer in answers]
-        assert [answer.scores for answer in other] == [pytest.approx(answer.scores, abs=1e-5) for answer in answers]
+
+def test_a_document_is_as_relevant_as_its_best_window(eager):
+    task, tokenizer = Rerank(16, doc_stride=4), BertTokenizer(TINY_VOCABULARY, has_segments=False)
+    bert = randomize(BertLayer(dataclasses.replace(TINY, type_vocab_size=1)))
+    model = FineTuned(randomize(BertRegressor(bert)), tokenizer, task)
+    rows, = task.split_texts(tokenizer, ["play music"], [LONG])[0]
+    assert len(rows) > 2 and all(first == len(ids) for ids, first in rows)
+    logits = np.array(model.model(pad(rows, tokenizer.pad_id)), np.float64)
+    assert model.predict(["play music"], [LONG])[0] == pytest.approx(1 / (1 + np.exp(-logits.max())), abs=1e-6)
+
+
+def test_vectors_of_long_texts_keep_their_length(eager):
+    task = Embed(16, doc_stride=8)
+    model = model_of(task, lambda bert: BertEmbedder(bert, "mean", normalize=True))
+    vectors = model.predict([*SHORT, LONG])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    rows, = task.split_texts(TOKENIZER, [LONG])[0]
+    parts = model.predict([" ".join(TINY_VOCABULARY[token] for token in ids[1:-1]) for ids, _ in rows])
+    mean = parts.mean(axis=0)
+    np.testing.assert_allclose(vectors[3], mean / np.linalg.norm(mean), atol=1e-5)
 
 
 def operations_of_variables(path):
@@ -208,68 +215,37 @@ def operations_of_variables(path):
             and node.attr["T"].type == tf.resource.as_datatype_enum]
 
 
-def test_vectors_of_long_texts_keep_their_length(tmp_path):
-    task = Embed(16, doc_stride=8)
-    model = model_of(task, lambda bert: BertEmbedder(bert, "mean", normalize=True))
-    vectors = model.predict([*SHORT, LONG])
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-    rows, = task.split_texts(TOKENIZER, [LONG])[0]
-    parts = model.predict([" ".join(TINY_VOCABULARY[token] for token in ids[1:-1]) for ids, _ in rows])
-    mean = parts.mean(axis=0)
-    np.testing.assert_allclose(vectors[3], mean / np.linalg.norm(mean), atol=1e-5)
-    model.export_litert(tmp_path / "lite")
-    np.testing.assert_allclose(LiteModel.load(tmp_path / "lite").predict([*SHORT, LONG]), vectors, atol=1e-5)
+def test_an_export_runs_no_more_than_it_needs_for_a_short_text():
+    assert not operations_of_variables(zoo.saved_model("prompts"))
 
 
 @pytest.mark.filterwarnings("ignore:texts cut")
-def test_each_window_begins_with_the_prompt(tmp_path):
-    long, short = "the song " * 12, "play some: "
-    task = Embed(16, doc_stride=4, max_windows=3, prompts={"query": short, "long": long})
-    model = model_of(task, lambda bert: BertEmbedder(bert, "mean", normalize=True))
-    model.export(tmp_path / "saved")
-    model.export_litert(tmp_path / "lite")
-    exported, lite = Exported(str(tmp_path / "saved")), LiteModel.load(tmp_path / "lite")
-    for served in (exported._saved_model, LiteRTModel(str(tmp_path / "lite"), 1)):
-        assert served.count_tokens("query", {"text": np.array([4000 * b"a"], object)}) == [1002 + 3]
+def test_each_window_begins_with_the_prompt(eager):
+    model, exported = zoo.make("prompts"), Exported(str(zoo.saved_model("prompts")))
+    lite, task = LiteModel.load(zoo.litert("prompts")), model.task
     assert dataclasses.replace(default_task(model.model, TOKENIZER, task.settings()), max_length=16) == task
     texts = [LONG, *SHORT]
     text, = TOKENIZER.ids([LONG])
-    for name, kept in (("query", TOKENIZER.ids([short])[0]), ("long", TOKENIZER.ids([long])[0][:7])):
+    for name, count in (("query", 3), ("long", 7)):
+        kept = TOKENIZER.ids([task.prompts[name]])[0][:7]
+        assert len(kept) == count
         prompted = task.with_prompt(name)
         encoded = prompted.encode(task.arguments(texts), TOKENIZER)
         first, *others = [ids[1:-1] for (ids, _), in encoded.rows[:encoded.firsts[1]]]
         assert first == TOKENIZER.ids([task.prompts[name] + LONG])[0][:14] and len(others) == 2
-        assert all(window[:len(kept)] == kept and len(window) == 14 for window in others)
+        assert all(window[:count] == kept and len(window) == 14 for window in others)
         if name == "query":
-            assert [window[len(kept):] for window in others] == [text[begin:begin + 14 - len(kept)] for begin in (4, 8)]
+            assert [window[count:] for window in others] == [text[begin:begin + 14 - count] for begin in (4, 8)]
         vectors = model.predict(texts, prompt_name=name)
         for other in (exported.with_prompt(name).answer_with_cuts(task.arguments(texts))[0],
                       lite.predict(texts, prompt_name=name)):
             np.testing.assert_allclose(other, vectors, atol=1e-5)
 
 
-def test_a_document_is_as_relevant_as_its_best_window(tmp_path):
-    task, tokenizer = Rerank(16, doc_stride=4), BertTokenizer(TINY_VOCABULARY, has_segments=False)
-    bert = randomize(BertLayer(dataclasses.replace(TINY, type_vocab_size=1)))
-    model = FineTuned(randomize(BertRegressor(bert)), tokenizer, task)
-    rows, = task.split_texts(tokenizer, ["play music"], [LONG])[0]
-    assert len(rows) > 2 and all(first == len(ids) for ids, first in rows)
-    logits = np.array(model.model(pad(rows, tokenizer.pad_id)), np.float64)
-    questions = [["play music", "lamp"], [LONG, ""]]
-    answers = model.predict(*questions)
-    assert answers[0] == pytest.approx(1 / (1 + np.exp(-logits.max())), abs=1e-6)
-    model.export(tmp_path / "saved")
-    model.export_litert(tmp_path / "lite")
-    for other in (Exported(str(tmp_path / "saved")).answer_with_cuts(task.arguments(*questions))[0],
-                  LiteModel.load(tmp_path / "lite").predict(*questions)):
-        assert other == pytest.approx(answers, abs=1e-6)
-
-
-def test_training_on_windows(tmp_path, eager):
+def test_training_on_windows(tmp_path, pretrained_once, eager):
     rows = [(f"{word} " * 30 + "music", label) for word, label in (("play", "music"), ("light", "light")) * 2]
-    encoder = write_huggingface(tmp_path / "encoder", randomize(BertLayer(TINY)))
-    model = finetune(rows, rows, model=encoder, output=tmp_path / "model", task="classify", epochs=1, batch_size=4,
-                     max_length=16, doc_stride=8, aggregate="max", max_windows=3)
+    model = finetune(rows, rows, model=pretrained_once, output=tmp_path / "model", task="classify", epochs=1,
+                     batch_size=4, max_length=16, doc_stride=8, aggregate="max", max_windows=3)
     settings = json.loads((tmp_path / "model/settings.json").read_text())
     assert {name: settings[name] for name in ("doc_stride", "aggregate", "max_windows")} == {
         "doc_stride": 8, "aggregate": "max", "max_windows": 3}

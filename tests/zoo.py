@@ -121,6 +121,9 @@ CASES = {
              [("play", "stop", 0.5), ("lamp", "light", 0.9), ("now", "two", 0.1)]),
     "cls": (lambda bert: BertEmbedder(bert, "cls", normalize=True), TASKS["embed"](16), [TEXTS], None),
     "max": (lambda bert: BertEmbedder(bert, "max"), TASKS["embed"](16), [TEXTS], None),
+    "prompts": (lambda bert: BertEmbedder(bert, "mean", normalize=True), TASKS["embed"](
+        16, doc_stride=4, max_windows=3, default_prompt_name="long", prompts={
+            "query": "play some: ", "long": "stop the song " * 3}), [TEXTS], None),
 }
 OF_EACH_TASK = ["intent", "pairs", "multilabel", "regress", "tag", "span", "choice", "mean", "rerank"]
 WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
