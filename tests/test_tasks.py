@@ -162,9 +162,8 @@ def test_a_task_is_learned_scored_and_asked(trained, data, run, tmp_path, task):
             status, _, messages = run("predict", f"--model={folder}", "no tab")
             assert status == 1 and len(messages) == 1 and "argument 1: this model takes " in messages[0]
         if not TASKS[task.split()[0]].supports_top_k:
-            assert run("predict", f"--model={folder}", "--top_k=2", line)[2] == [
-                f"keras-bert: --top_k must be 1 for the task {task.split()[0]}; only classifiers and the task span give "
-                "multiple answers; got 2"]
+            message, = run("predict", f"--model={folder}", "--top_k=2", line)[2]
+            assert f"--top_k must be 1 for the task {task.split()[0]}; " in message
 
 
 @pytest.mark.slow("spans of trained models")
