@@ -1,6 +1,7 @@
 """The raw-text SavedModel against the models that it was made from."""
 
 import dataclasses
+import itertools
 import json
 import shutil
 
@@ -41,7 +42,8 @@ def exported():
 @pytest.mark.usefixtures("eager")
 def test_a_classifier_answers_as_predict_does(tuned):
     scores = sorted(answer.score for answer in tuned.predict(TEXTS))
-    tuned = tuned.with_task(dataclasses.replace(tuned.task, threshold=(scores[1] + scores[2]) / 2))
+    lower, upper = max(itertools.pairwise(scores), key=lambda pair: pair[1] - pair[0])
+    tuned = tuned.with_task(dataclasses.replace(tuned.task, threshold=(lower + upper) / 2))
     options, labels = tuned.task.export_options(), tuned.task.labels
     max_length = options.pop("max_length")
     answers = TextModel(tuned.model, make_head(tuned.model, options), tuned.tokenizer, max_length, "float32").serve(
@@ -50,7 +52,7 @@ def test_a_classifier_answers_as_predict_does(tuned):
             tuned.predict(TEXTS, top_k=len(labels)),
             *(answers[name].numpy() for name in ("label", "score", "in_scope", "probabilities"))):
         assert label.decode() == prediction.label and abs(score - prediction.score) < 1e-6
-        assert in_scope == prediction.in_scope == (prediction.score > scores[1])
+        assert in_scope == prediction.in_scope == (prediction.score > lower)
         order = [labels.index(name) for name in prediction.labels]
         np.testing.assert_allclose(row[order], prediction.scores, atol=1e-6)
 

@@ -99,6 +99,7 @@ def loaded(path):
 
 TEXTS = ["play some music", "turn off the light", "", "stop the music please now . " * 20, "각각의 집 é!"]
 LABELS = ["a", "b", "c"]
+SMALL = dataclasses.replace(TINY, num_hidden_layers=1)
 # For each kind of model: the head, the task, the texts, and rows of labelled data.
 CASES = {
     "intent": (lambda bert: BertClassifier(bert, 3), TASKS["intent"](16, labels=LABELS, threshold=0.4), [TEXTS],
@@ -132,7 +133,7 @@ WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
 def make(case):
     """A `FineTuned` with random weights."""
     model, task, _, _ = CASES[case]
-    return FineTuned(randomize(model(randomize(BertLayer(TINY)))), BertTokenizer(TINY_VOCABULARY), task)
+    return FineTuned(randomize(model(randomize(BertLayer(SMALL)))), BertTokenizer(TINY_VOCABULARY), task)
 
 
 @made_once
