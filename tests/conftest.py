@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import dataclasses
 import gc
 import importlib
 import itertools
@@ -30,6 +31,7 @@ from keras_bert.text import BertTokenizer
 
 TINY = BertConfig(vocab_size=60, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=32,
                   max_position_embeddings=128)
+SMALL = dataclasses.replace(TINY, num_hidden_layers=1)  # where the blocks are not the subject
 TINY_VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
                    *"the a i to my is it play some music song stop turn on off light lamp book flight table for two "
                     "please now what time weather today ##s ##ing , . ?".split()]

@@ -39,7 +39,7 @@ from keras_bert.tasks import (
 )
 from keras_bert.tasks import windows as numpy_windows
 
-from conftest import TINY, TINY_VOCABULARY
+from conftest import SMALL, TINY_VOCABULARY
 
 WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
 ODD = ["집", "각각의", "한글이", "e\u0301t", "\u0301", "🎵🎶", "👩\u200d👩\u200d👧", "İ", "ﬁ",
@@ -69,7 +69,7 @@ def decoders(task, model, **options):
     are checked. Both run the same model, a function of int32 word ids, mask and segment ids. `options` are those of the
     head that the task does not have."""
     given = {name: value for name, value in task.export_options().items() if name != "max_length"}
-    head = make_head(MODELS[task.name](BertLayer(TINY)), given | options)
+    head = make_head(MODELS[task.name](BertLayer(SMALL)), given | options)
     reader = text_heads.Reader(model, TOKENIZER, LENGTH)
     graph = tf.function(lambda *texts: head.answer(reader, *texts), input_signature=head.texts, autograph=False)
 

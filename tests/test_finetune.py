@@ -1,4 +1,3 @@
-import dataclasses
 import inspect
 import io
 import json
@@ -23,7 +22,7 @@ from keras_bert.training.options import Options
 from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import shapes, variable
 
-from conftest import TINY, Peer, random_inputs, randomize, write_huggingface
+from conftest import SMALL, TINY, Peer, random_inputs, randomize, write_huggingface
 
 torch, transformers = Peer("torch"), Peer("transformers")
 TABLE = TYPES["bert"].table("encoder")
@@ -126,7 +125,7 @@ def test_optimizer_steps_equal_pytorch(classifier):
 
 def test_learns_saves_and_answers_the_same(tmp_path, intents):
     """In graphs, as a user's."""
-    encoder = randomize(BertLayer(dataclasses.replace(TINY, num_hidden_layers=1)))
+    encoder = randomize(BertLayer(SMALL))
     model = finetune(*intents, model=write_huggingface(tmp_path / "encoder", encoder), output=tmp_path / "out",
                      epochs=8, batch_size=2, learning_rate=0.02)
     metrics = json.loads((tmp_path / "out/metrics.json").read_text())

@@ -12,7 +12,7 @@ from keras import ops
 from keras_bert import kernels, models
 from keras_bert.layers import BertLayer, MaskedLMHead
 
-from conftest import TINY, Peer, random_inputs, randomize
+from conftest import SMALL, Peer, random_inputs, randomize
 
 torch, transformers = Peer("torch"), Peer("transformers")
 INPUTS = random_inputs(4, 9)
@@ -28,7 +28,7 @@ MEAN_SQUARES = keras.losses.MeanSquaredError()
 @pytest.fixture(scope="module")
 def bert():
     """An encoder that heads share, as each test gives all weights new values that reads them."""
-    return randomize(BertLayer(TINY))
+    return randomize(BertLayer(SMALL))
 
 
 def numpy(tensor):
@@ -69,7 +69,7 @@ def head_pairs(peer, ours):
 
 def torch_replica(name, ours, **config):
     """PyTorch's model of that name with our weights, all of them and nothing else."""
-    peer = getattr(transformers, name)(transformers.BertConfig(**TINY.to_dict(), **config)).eval()
+    peer = getattr(transformers, name)(transformers.BertConfig(**SMALL.to_dict(), **config)).eval()
     carried = set()
 
     def carry(parameter, variable, transposed=False):
@@ -88,7 +88,7 @@ def torch_replica(name, ours, **config):
 
 def assert_parity(name, model, inputs, keys, loss, labels, **config):
     """Our outputs and loss are those of PyTorch's class `name`, which calls the outputs `keys` and takes `labels` as
-    arguments; `loss` is ours, given our outputs; `config` is what its config has beside `TINY`."""
+    arguments; `loss` is ours, given our outputs; `config` is what its config has beside `SMALL`."""
     peer = torch_replica(name, randomize(model), **config)
     tensors = {"input_ids": "input_word_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
     tensors = {key: torch.from_numpy(inputs[ours]).long() for key, ours in tensors.items()}
@@ -106,10 +106,10 @@ def test_starts_as_transformers():
     """Deviation and fourth moment of a normal distribution, each to four standard errors of 160,000 draws."""
     torch.manual_seed(0)
     keras.utils.set_random_seed(0)
-    peer = transformers.BertForSequenceClassification(transformers.BertConfig(**TINY.to_dict(), num_labels=10_000))
-    ours = models.BertClassifier(BertLayer(TINY), 10_000)
+    peer = transformers.BertForSequenceClassification(transformers.BertConfig(**SMALL.to_dict(), num_labels=10_000))
+    ours = models.BertClassifier(BertLayer(SMALL), 10_000)
     for kernel in (peer.classifier.weight.detach().numpy(), numpy(ours.classifier.kernel)):
-        drawn = kernel / TINY.initializer_range
+        drawn = kernel / SMALL.initializer_range
         assert drawn.std() == pytest.approx(1, abs=0.007)
         assert np.mean(drawn**4) == pytest.approx(3, abs=0.1)
 
@@ -117,26 +117,26 @@ def test_starts_as_transformers():
 @pytest.mark.peers
 def test_sequence_classification():
     labels = np.array([2, 0, 1, 1])
-    assert_parity("BertForSequenceClassification", models.BertClassifier(BertLayer(TINY), 3), INPUTS, ["logits"],
+    assert_parity("BertForSequenceClassification", models.BertClassifier(BertLayer(SMALL), 3), INPUTS, ["logits"],
                   lambda logits: CROSS_ENTROPY(labels, logits), {"labels": labels}, num_labels=3)
 
 
 @pytest.mark.peers
 def test_regression():
-    assert_parity("BertForSequenceClassification", models.BertRegressor(BertLayer(TINY)), INPUTS, ["logits"],
+    assert_parity("BertForSequenceClassification", models.BertRegressor(BertLayer(SMALL)), INPUTS, ["logits"],
                   lambda numbers: MEAN_SQUARES(NUMBERS, numbers), {"labels": NUMBERS}, num_labels=1)
 
 
 @pytest.mark.peers
 def test_multiple_choice():
     labels = np.array([1, 0])
-    assert_parity("BertForMultipleChoice", models.BertMultipleChoice(BertLayer(TINY)), CHOICES, ["logits"],
+    assert_parity("BertForMultipleChoice", models.BertMultipleChoice(BertLayer(SMALL)), CHOICES, ["logits"],
                   lambda logits: CROSS_ENTROPY(labels, logits), {"labels": labels})
 
 
 @pytest.mark.peers
 def test_token_classification():
-    assert_parity("BertForTokenClassification", models.BertTokenClassifier(BertLayer(TINY), 3), INPUTS, ["logits"],
+    assert_parity("BertForTokenClassification", models.BertTokenClassifier(BertLayer(SMALL), 3), INPUTS, ["logits"],
                   lambda logits: CROSS_ENTROPY(TAGS, logits), {"labels": TAGS}, num_labels=3)
 
 
@@ -145,7 +145,7 @@ def test_question_answering():
     """Without padding, among which PyTorch's loss looks for answers too."""
     starts, ends = np.array([1, 0, 3, 5]), np.array([2, 4, 8, 6])
     assert_parity(
-        "BertForQuestionAnswering", models.BertSpanLabeler(BertLayer(TINY)), random_inputs(4, 9),
+        "BertForQuestionAnswering", models.BertSpanLabeler(BertLayer(SMALL)), random_inputs(4, 9),
         ["start_logits", "end_logits"],
         lambda out: (CROSS_ENTROPY(starts, out["start_logits"]) + CROSS_ENTROPY(ends, out["end_logits"])) / 2,
         {"start_positions": starts, "end_positions": ends})
@@ -167,7 +167,7 @@ def test_pretraining():
     labels, following = np.full((4, 9), -100), np.array([0, 1, 1, 0])
     np.put_along_axis(labels, POSITIONS, np.take_along_axis(INPUTS["input_word_ids"], POSITIONS, 1), 1)
     assert_parity(
-        "BertForPreTraining", models.BertPretrainer(BertLayer(TINY)), INPUTS,
+        "BertForPreTraining", models.BertPretrainer(BertLayer(SMALL)), INPUTS,
         ["prediction_logits", "seq_relationship_logits"],
         lambda out: CROSS_ENTROPY(labels, out["mlm_logits"]) + CROSS_ENTROPY(following, out["next_sentence_logits"]),
         {"labels": labels, "next_sentence_label": following})
@@ -186,7 +186,7 @@ def test_masked_positions_alone(bert):
     ("gelu_tanh", 0.5, lambda x: x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))),
 ])
 def test_masked_lm_head_with_another_activation_and_epsilon(activation, eps, formula):
-    head = randomize(MaskedLMHead(TINY, activation, eps))
+    head = randomize(MaskedLMHead(SMALL, activation, eps))
     rng = np.random.default_rng(0)
     x, embeddings = rng.normal(size=(2, 3, 16)).astype("float32"), rng.normal(size=(60, 16)).astype("float32")
     y = formula(x @ numpy(head.dense.kernel) + numpy(head.dense.bias))
@@ -197,7 +197,7 @@ def test_masked_lm_head_with_another_activation_and_epsilon(activation, eps, for
     for each in (head, again):
         np.testing.assert_allclose(numpy(each(x, embeddings)), wanted, atol=1e-5)
     with pytest.raises(ValueError, match="hidden_act must be one of.*tanh"):
-        MaskedLMHead(TINY, "tanh")
+        MaskedLMHead(SMALL, "tanh")
 
 
 # How a head is made on an encoder, what it is trained on, and how the paths of those weights end to which its loss
@@ -211,7 +211,7 @@ HEADS = {
     # In a softmax over choices or positions, what is added to all of them cancels.
     "multiple_choice": Head(models.BertMultipleChoice, CHOICES, np.array([1, 0]), CROSS_ENTROPY, ("classifier/bias",)),
     "span_labeler": Head(models.BertSpanLabeler, INPUTS, {START: np.arange(4), END: np.arange(4) + 2},
-                         {START: CROSS_ENTROPY, END: CROSS_ENTROPY}, (*POOLER, "span/bias", "1/output_norm/beta")),
+                         {START: CROSS_ENTROPY, END: CROSS_ENTROPY}, (*POOLER, "span/bias", "0/output_norm/beta")),
     "token_classifier": Head(lambda bert: models.BertTokenClassifier(bert, 3), INPUTS, TAGS, CROSS_ENTROPY, POOLER),
     "pretrainer": Head(lambda bert: models.BertPretrainer(bert, mlm_activation="relu", mlm_layer_norm_eps=1e-5),
                        INPUTS | {"masked_lm_positions": POSITIONS}, {MLM: POSITIONS + 7, NEXT: np.array([0, 1, 1, 0])},
@@ -219,7 +219,7 @@ HEADS = {
     "mlm": Head(lambda bert: models.BertPretrainer(bert, next_sentence=False), INPUTS, {MLM: TAGS},
                 {MLM: CROSS_ENTROPY}, POOLER),
     "embedder": Head(lambda bert: models.BertEmbedder(bert, "mean", normalize=True), INPUTS,
-                     np.eye(4, TINY.hidden_size), MEAN_SQUARES, POOLER),
+                     np.eye(4, SMALL.hidden_size), MEAN_SQUARES, POOLER),
 }
 each_head = pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 
@@ -274,7 +274,7 @@ def test_dropout_follows_the_seed(head, bert):
 
 @pytest.mark.parametrize("name", ["classifier", "regressor", "multiple_choice", "token_classifier"])
 def test_a_head_drops_out_what_it_reads(name):
-    bert = BertLayer(dataclasses.replace(TINY, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+    bert = BertLayer(dataclasses.replace(SMALL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
     model, inputs = randomize(HEADS[name].make(bert)), HEADS[name].inputs
     dropped = model(inputs, training=True, seed=np.array([1, 2], "int32"))
     assert np.abs(numpy(dropped) - numpy(model(inputs))).max() > 1e-3
@@ -282,7 +282,7 @@ def test_a_head_drops_out_what_it_reads(name):
 
 @each_head
 def test_logits_are_float32(head, bert):
-    mixed = BertLayer(TINY, dtype="mixed_bfloat16")
+    mixed = BertLayer(SMALL, dtype="mixed_bfloat16")
     plain, model = randomize(head.make(bert)), head.make(mixed)
     model.set_weights(plain.get_weights())
     for got, wanted in zip(flat(model(head.inputs)), flat(plain(head.inputs)), strict=True):

@@ -25,7 +25,7 @@ from keras_bert.weights import sentence_transformers
 from keras_bert.weights.source import Weights
 
 import zoo
-from conftest import TINY, TINY_VOCABULARY, Peer, randomize
+from conftest import SMALL, TINY_VOCABULARY, Peer, randomize
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -41,7 +41,7 @@ def write(folder, prompts=PROMPTS, **settings):
     """Writes a folder of sentence-transformers; returns its path."""
     folder.mkdir()
     settings = {"task": "embed", "max_length": 20, "prompts": prompts, **settings}
-    model = BertEmbedder(randomize(BertLayer(TINY)), "mean", normalize=True)
+    model = BertEmbedder(randomize(BertLayer(SMALL)), "mean", normalize=True)
     sentence_transformers.write(Weights.of(model, BertTokenizer(TINY_VOCABULARY), settings=settings), folder)
     return folder
 

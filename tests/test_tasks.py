@@ -1,7 +1,6 @@
 """A checklist for each task: what the commands make of its files, its folder, its LiteRT folder and its SavedModel."""
 
 import contextlib
-import dataclasses
 import functools
 import io
 import json
@@ -21,7 +20,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
 import zoo
-from conftest import TINY, TINY_VOCABULARY, blank_pictures, eagerly, randomize, write_huggingface
+from conftest import SMALL, TINY, TINY_VOCABULARY, blank_pictures, eagerly, randomize, write_huggingface
 from zoo import numbers
 
 SQUAD = {"data": [{"paragraphs": [
@@ -62,7 +61,6 @@ CHECKLIST = {
 }
 ROWS = {"classify": 2, "multilabel": 4, "regress": 3, "tag": 2, "tag of characters": 2, "span": 4, "choice": 3,
         "rerank": 2, "embed": 5}
-SMALL = dataclasses.replace(TINY, num_hidden_layers=1)
 # What SavedModels are asked: surrogates of emoji, syllables in one and in several characters, accents, tabs, nothing.
 STRANGE = ["play 😀 music\tnow", "각각 light lamp 각 é", "e\u0301 turn\u3000the light off", "", " \t ",
            "music. light, lamp the the the on off play a i to my"]

@@ -1,6 +1,5 @@
 """The graphs of raw texts against plain Python over the outputs of a model."""
 
-import dataclasses
 import re
 
 import numpy as np
@@ -18,7 +17,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertSpanLabeler, BertTokenClassifier
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 
-from conftest import TINY, TINY_VOCABULARY, randomize
+from conftest import SMALL, TINY_VOCABULARY, randomize
 
 SPANS = {"doc_stride": 4, "max_query_length": 6, "max_answer_length": 5}
 WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
@@ -33,7 +32,7 @@ BROKEN = [b"\xff\xfe", b"pl\0ay\xf0\x9f some music\xe2\x82", b"\x80turn off", b"
 @pytest.fixture(scope="module")
 def tagger():
     """A model with random weights whose answers differ from text to text."""
-    model = randomize(BertTokenClassifier(BertLayer(dataclasses.replace(TINY, num_hidden_layers=1)), len(LABELS)))
+    model = randomize(BertTokenClassifier(BertLayer(SMALL), len(LABELS)))
     model.layers[-1].kernel.assign(np.random.default_rng(1).normal(0, 2, model.layers[-1].kernel.shape))
     return model
 

@@ -27,7 +27,7 @@ from keras_bert.text import BertTokenizer, pad
 from keras_bert.training import FineTuned, finetune
 
 import zoo
-from conftest import TINY, TINY_VOCABULARY, randomize
+from conftest import SMALL, TINY_VOCABULARY, randomize
 
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
 WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
@@ -165,7 +165,7 @@ def test_labels_whose_probability_is_1_in_litert_weigh_the_same_everywhere():
 
 
 def model_of(task, make):
-    return FineTuned(randomize(make(randomize(BertLayer(TINY)))), TOKENIZER, task)
+    return FineTuned(randomize(make(randomize(BertLayer(SMALL)))), TOKENIZER, task)
 
 
 def test_short_texts_are_answered_as_without_windows_and_long_ones_by_the_mean_or_the_maximum(eager):
@@ -183,7 +183,7 @@ def test_short_texts_are_answered_as_without_windows_and_long_ones_by_the_mean_o
 
 def test_a_document_is_as_relevant_as_its_best_window(eager):
     task, tokenizer = Rerank(16, doc_stride=4), BertTokenizer(TINY_VOCABULARY, has_segments=False)
-    bert = randomize(BertLayer(dataclasses.replace(TINY, type_vocab_size=1)))
+    bert = randomize(BertLayer(dataclasses.replace(SMALL, type_vocab_size=1)))
     model = FineTuned(randomize(BertRegressor(bert)), tokenizer, task)
     rows, = task.split_texts(tokenizer, ["play music"], [LONG])[0]
     assert len(rows) > 2 and all(first == len(ids) for ids, first in rows)

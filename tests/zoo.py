@@ -35,7 +35,7 @@ from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
 
-from conftest import TINY, TINY_VOCABULARY, eagerly, randomize, write_huggingface, write_intents
+from conftest import SMALL, TINY, TINY_VOCABULARY, eagerly, randomize, write_huggingface, write_intents
 
 
 def made_once(write):
@@ -99,7 +99,6 @@ def loaded(path):
 
 TEXTS = ["play some music", "turn off the light", "", "stop the music please now . " * 20, "각각의 집 é!"]
 LABELS = ["a", "b", "c"]
-SMALL = dataclasses.replace(TINY, num_hidden_layers=1)
 # For each kind of model: the head, the task, the texts, and rows of labelled data.
 CASES = {
     "intent": (lambda bert: BertClassifier(bert, 3), TASKS["intent"](16, labels=LABELS, threshold=0.4), [TEXTS],
