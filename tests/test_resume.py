@@ -22,10 +22,19 @@ import safetensors
 from keras_bert import cli
 from keras_bert.errors import InputError
 from keras_bert.inference.fine_tuned import FineTuned
+from keras_bert.layers import BertLayer
 from keras_bert.training import finetune
 from keras_bert.training.run import Run
 
-from conftest import TINY_VOCABULARY, eagerly, finetune_command, interrupted_after
+from conftest import (
+    SMALL,
+    TINY_VOCABULARY,
+    eagerly,
+    finetune_command,
+    interrupted_after,
+    randomize,
+    write_huggingface,
+)
 
 # Kills the process that runs it: in the middle of writing the nth checkpoint, before its renaming, or while the model's
 # folder is put in its place.
@@ -153,7 +162,7 @@ class Observer(keras.callbacks.Callback):
 
 
 @pytest.fixture(scope="module")
-def interrupted(pretrained_once, tmp_path_factory):
+def interrupted(tmp_path_factory):
     """A folder with a run that nobody disturbed, `whole`, and one that was interrupted three times, `again`; their
     arguments; and what the first one's callback saw.
 
@@ -163,7 +172,8 @@ def interrupted(pretrained_once, tmp_path_factory):
     (folder / "train.tsv").write_text("sentence\tintent\n" + "".join(
         f"{verb} {what} {when}\t{what}\n" for verb, what, when in itertools.product(
             ("play", "stop", "turn on", "turn off", "book"), ("music", "light"), ("now", "please"))))
-    arguments = dict(train=folder / "train.tsv", text_column="sentence", label_column="intent", model=pretrained_once,
+    encoder = write_huggingface(folder / "encoder", randomize(BertLayer(SMALL)))
+    arguments = dict(train=folder / "train.tsv", text_column="sentence", label_column="intent", model=encoder,
                      epochs=2, batch_size=4, gradient_accumulation_steps=2, save_steps=1, learning_rate=0.01, seed=5)
     flags = [f"--{name}={value}" for name, value in (arguments | {"output": folder / "again"}).items()]
     seen = Observer()
