@@ -18,7 +18,8 @@ from real_texts import announce, find
 
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_tokenizer import GraphTokenizer
-from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN
+from keras_bert.text.tokenizer import UNKNOWN
+from keras_bert.text.tokenizer_files import MAX_WORD_LENGTH
 from keras_bert.text.vocabulary import load_vocabulary
 
 REFERENCE = "FastBertTokenizer"

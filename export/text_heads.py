@@ -14,6 +14,7 @@ from keras_bert.tasks.embed import Embed
 from keras_bert.tasks.multilabel import LARGEST_LOGIT
 from keras_bert.tasks.rerank import Rerank
 from keras_bert.tasks.squad import MAX_ANSWER_LENGTH, MAX_QUERY_LENGTH, N_BEST, Span
+from keras_bert.tasks.windows import check_truncation_side
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import flatten, pack_segments
 from keras_bert.text.graph_tokenizer import GraphTokenizer
@@ -40,7 +41,7 @@ class Reader:
         self.max_length = max_length
         self._lengths = lengths
         self.tokenizer = GraphTokenizer(tokenizer)
-        self._special_tokens = tokenizer
+        self._special_tokens, self.truncation_side = tokenizer, tokenizer.truncation_side
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Converts string [batch] to ids: int32 ragged [batch, (tokens)]."""
@@ -59,6 +60,7 @@ class Reader:
 
     def run_windows(self, run: Callable, inputs: list[tf.Tensor], texts: tf.RaggedTensor) -> tf.Tensor:
         """Returns the output of `run` for the windows of texts, see `windows.run_in_parts`."""
+        check_truncation_side(self._special_tokens)
         return windows.run_in_parts(run, inputs, texts.nrows(), max(1, _TOKENS // self.max_length))
 
 

@@ -244,7 +244,7 @@ def _explain(head: heads.Head, reader: heads.Reader, attend: Callable, vocabular
         texts = [tf.strings.join([prompt, text]) for text in texts]
     tokens = head.read(reader, *texts)
     ids, mask, _ = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=head.truncator)
-    starts, ends, segments = _positions(texts, tokens, tf.shape(ids)[1], head.truncator)
+    starts, ends, segments = _positions(texts, tokens, tf.shape(ids)[1], reader.truncation_side, head.truncator)
     if prompt:
         is_of_text = ends > len(prompt)
         starts, ends = (tf.where(is_of_text, tf.maximum(part - len(prompt), 0), -1) for part in (starts, ends))
@@ -262,11 +262,8 @@ def _of_layers(attention: list[tf.Tensor], layers: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.gather(attention, layers, axis=1), tf.float32)
 
 
-_NO_SPECIAL_TOKENS = types.SimpleNamespace(cls_id=0, sep_id=0, pad_id=0, has_segments=True)
-
-
 def _positions(texts: Sequence[tf.Tensor], tokens: list[list[tf.RaggedTensor]], length: tf.Tensor,
-               truncator: str) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+               truncation_side: str, truncator: str) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the first character of each packed token and the one after its last, -1 if it has none, and the number of
     its text, from 0: three int32 [batch, seq]."""
     count, numbers, starts, ends = 1, [], [[-1]], [[-1]]  # tokens are numbered from 1; 0 is for no token
@@ -275,6 +272,8 @@ def _positions(texts: Sequence[tf.Tensor], tokens: list[list[tf.RaggedTensor]], 
         count += tf.size(ids.values)
         starts.append(heads.characters(text, ids.value_rowids(), start.values))
         ends.append(heads.characters(text, ids.value_rowids(), limit.values))
-    packed = pack_segments(numbers, length, _NO_SPECIAL_TOKENS, truncator)
+    no_special_tokens = types.SimpleNamespace(cls_id=0, sep_id=0, pad_id=0, has_segments=True,
+                                              truncation_side=truncation_side)
+    packed = pack_segments(numbers, length, no_special_tokens, truncator)
     number = packed["input_word_ids"]
     return tf.gather(tf.concat(starts, 0), number), tf.gather(tf.concat(ends, 0), number), packed["input_type_ids"]

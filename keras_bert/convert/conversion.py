@@ -118,7 +118,8 @@ def convert(model: Path, output: Path,
         document_prompt: The same for documents: "passage: " for E5.
         allow_missing: Names of weights that may be missing, with * as a wildcard; they are initialised.
         ignore: Names of weights to skip, with * as a wildcard.
-        allow_inexact: Write what the format can store if it cannot store everything.
+        allow_inexact: Write what this package follows of the source's files, and what the format can store, if that is
+            not everything.
         overwrite: Replace the output.
         report: function that gets each line of the report.
 
@@ -132,7 +133,7 @@ def convert(model: Path, output: Path,
     check(convert, locals())
     max_position_embeddings = plain(max_position_embeddings)
     check_free(output, overwrite, (model, config, vocab))
-    source = open_source(model, config, next_sentence_pooler)
+    source = open_source(model, config, next_sentence_pooler, allow_inexact)
     weights, skipped, missing = source.load(None, allow_missing or (), ignore or ())
     _report_source(source, weights, skipped, missing, report)
     if hidden_act is not None:
@@ -160,6 +161,8 @@ def convert(model: Path, output: Path,
         report(f"kept positions 0 to {max_position_embeddings - 1}")
     target = FORMATS[format]
     target = target.variant(weights) if target.variant else target
+    if source.differences:
+        report(f"not followed: {'; '.join(source.differences)}")
     if losses := [*source.losses, *target.losses(weights)]:
         if not allow_inexact:
             raise InputError(f"{target.name} cannot store these weights exactly: {'; '.join(losses)}; pass ",

@@ -59,10 +59,11 @@ def with_positions(weights: Weights, number: int) -> Weights:
 def _tokenizer(path: Path, old: BertTokenizer) -> BertTokenizer:
     """Returns the tokenizer of the new vocabulary, with the rules that its tokens suggest. If the old vocabulary
     suggests the same rules, it gets the rules of the old tokenizer instead."""
-    new = BertTokenizer(path, lower_case=None, has_segments=old.has_segments)
+    kept = {name: getattr(old, name) for name in ("has_segments", "truncation_side", "max_word_length")}
+    new = BertTokenizer(path, lower_case=None, **kept)
     if new.rules != BertTokenizer(old.vocabulary, lower_case=None).rules:
         return new
-    return BertTokenizer(new.vocabulary, **dataclasses.asdict(old.rules), has_segments=old.has_segments)
+    return BertTokenizer(new.vocabulary, **dataclasses.asdict(old.rules), **kept)
 
 
 def _spell(token: str, ids: dict[str, int]) -> list[int]:

@@ -18,7 +18,8 @@ _TASKS = {
 }
 
 
-def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bool = False) -> Source:
+def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bool = False,
+                allow_inexact: bool = False) -> Source:
     """Opens weights of any format as a `Source`, with complete settings of its task.
 
     Args:
@@ -27,11 +28,12 @@ def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bo
         config: path of a `bert_config.json`, for weights that come without a config.
         next_sentence_pooler: True to use the dense layer of the next-sentence head as the pooler: for checkpoints of
             the Model Garden.
+        allow_inexact: True to read weights whose files say what this package does not follow, see docs/keys.md.
 
     Raises:
-        InputError: the format is unknown, or files are incomplete or invalid.
+        InputError: the format is unknown, or files are incomplete, invalid or not followed.
     """
-    source = open_weights(name, config, next_sentence_pooler)
+    source = open_weights(name, config, next_sentence_pooler, allow_inexact)
     with naming_damage(source.path):
         return with_task(source)
 

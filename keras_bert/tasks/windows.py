@@ -37,6 +37,13 @@ def windows(tokens: int, size: int, stride: int, most: int | None = None) -> lis
     return [(begin, min(begin + size, tokens)) for begin in begins]
 
 
+def check_truncation_side(tokenizer: BertTokenizer) -> None:
+    """Raises an InputError if texts are cut at their beginning, which says nothing about windows."""
+    if tokenizer.truncation_side != "right":
+        raise InputError(f"truncation_side in tokenizer_config.json must be right for a model that splits texts into "
+                         f"windows; got {tokenizer.truncation_side}")
+
+
 def default_stride(max_length: int) -> int:
     """Returns the recommended `doc_stride`, with which each token is in about two windows."""
     return max_length // 2
@@ -139,6 +146,7 @@ class WindowTask(SplittingTask):
         if self.doc_stride is None:
             packed, cut = tokenizer.pack_with_cuts(texts, text_pairs, self.max_length)
             return [[row] for row in packed], cut
+        check_truncation_side(tokenizer)
         pairs = [None] * len(texts) if text_pairs is None else tokenizer.ids(text_pairs)
         prompt_lengths = [0] * len(texts) if prompts is None else map(len, tokenizer.ids(prompts))
         rows, cut = [], []

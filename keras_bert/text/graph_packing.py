@@ -55,7 +55,7 @@ def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tens
     Args:
         segments: one to four, int32 [batch, (tokens)].
         seq_length: at least the number of segments plus one.
-        tokenizer: what has `cls_id`, `sep_id`, `pad_id` and `has_segments`.
+        tokenizer: what has `cls_id`, `sep_id`, `pad_id`, `has_segments` and `truncation_side`.
         truncator: a key of `TRUNCATORS`.
 
     Returns:
@@ -76,7 +76,9 @@ def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tens
     type_ids = tf.zeros_like(word_ids)
     for segment, length in zip(segments, kept):
         end = (begin + length)[:, None]  # the position of [SEP]
-        source = tf.cast(segment.row_starts(), tf.int32)[:, None] + column - begin[:, None]
+        start = tf.cast(segment.row_starts() if tokenizer.truncation_side == "right" else
+                        segment.row_limits() - tf.cast(length, tf.int64), tf.int32)
+        source = start[:, None] + column - begin[:, None]
         values = tf.concat([segment.values, [tokenizer.sep_id]], 0)  # one value more, because there may be none
         tokens = tf.gather(values, tf.clip_by_value(source, 0, tf.size(segment.values)))
         tokens = tf.where(column < end, tokens, tokenizer.sep_id)

@@ -10,7 +10,7 @@ import tensorflow as tf
 from keras_bert.text import graph_tables
 from keras_bert.text.graph_tables import ALONE, CODE_POINTS, DROPPED, IN_CONTEXT, MULTIPLE, SPACE, SYMBOL
 from keras_bert.text.rules import Rules
-from keras_bert.text.tokenizer import MAX_WORD_LENGTH, BertTokenizer
+from keras_bert.text.tokenizer import BertTokenizer
 
 
 class InContext(tf.Module):
@@ -147,7 +147,7 @@ class GraphTokenizer(tf.Module):
         super().__init__(name="tokenizer")
         symbols = graph_tables.number_symbols(tokenizer.vocabulary)
         self._word_starts = len(symbols) + 1  # symbols >= this start a word, or are not part of one
-        self._unknown = tokenizer.unk_id
+        self._unknown, self._max_word_length = tokenizer.unk_id, tokenizer.max_word_length
         trie = graph_tables.vocabulary_trie(tokenizer.vocabulary, symbols)
         self._base, self._parent = tf.constant(trie.base), tf.constant(trie.parent)
         self._stops = tf.stack([trie.depth, trie.match, trie.behind], 1)
@@ -226,9 +226,9 @@ class GraphTokenizer(tf.Module):
     def _longest_matches(self, symbol: tf.Tensor, starts_word: tf.Tensor, word_at: tf.Tensor) -> tf.Tensor:
         """Returns 1 + the id of the token that starts at each character, 0 if none does: int32 [characters]."""
         next_at = tf.concat([word_at[1:], tf.shape(symbol)], 0)
-        last = tf.minimum(word_at + MAX_WORD_LENGTH, tf.size(symbol) - 1)
+        last = tf.minimum(word_at + self._max_word_length, tf.size(symbol) - 1)
         # A word is too long if it continues at `last`; the distance to the next word is not enough: it includes spaces.
-        is_long = (next_at - word_at > MAX_WORD_LENGTH) & (tf.gather(symbol, last) < self._word_starts)
+        is_long = (next_at - word_at > self._max_word_length) & (tf.gather(symbol, last) < self._word_starts)
         at, token = self._walk(symbol, tf.boolean_mask(word_at, ~is_long))
         token_of = tf.math.unsorted_segment_sum(token + 1, at, tf.size(symbol))  # ten times as fast as scatter_nd
         unknown_at = tf.concat([tf.boolean_mask(at, token < 0), tf.boolean_mask(word_at, is_long)], 0)

@@ -1,25 +1,30 @@
 """Packing and padding of the token ids of one or two texts into the three inputs of an encoder."""
 
 from collections.abc import Collection
+from typing import Literal
 
 import numpy as np
 
 
-def truncate_pair(first: list, second: list, limit: int) -> tuple[list, list]:
-    """Truncates the longer of two lists, one token at a time from its end, until both together have at most `limit`
-    tokens (`_truncate_seq_pair` of google-research/bert `run_classifier.py`: if both are equally long, truncates the
-    second)."""
+def truncate_pair(first: list, second: list, limit: int, side: Literal["right", "left"] = "right") -> tuple[list, list]:
+    """Truncates the longer of two lists, one token at a time from its end or its beginning, the `side`, until both
+    together have at most `limit` tokens (`_truncate_seq_pair` of google-research/bert `run_classifier.py`: if both are
+    equally long, truncates the second)."""
     kept = min(len(first), max(limit - len(second), (limit + 1) // 2))
-    return first[:kept], second[:limit - kept]
+    return truncate(first, kept, side), truncate(second, limit - kept, side)
 
 
-def pack(first: list[int], second: list[int] | None, cls_id: int, sep_id: int,
-         max_length: int) -> tuple[list[int], int]:
-    """Packs ids as [CLS] first [SEP] second [SEP], or a single text as [CLS] first [SEP], truncated to `max_length`
-    ids. Returns the ids, and the number of those that belong to segment 0."""
+def truncate(ids: list, limit: int, side: Literal["right", "left"]) -> list:
+    return ids[:limit] if side == "right" else ids[max(len(ids) - limit, 0):]
+
+
+def pack(first: list[int], second: list[int] | None, cls_id: int, sep_id: int, max_length: int,
+         side: Literal["right", "left"] = "right") -> tuple[list[int], int]:
+    """Packs ids as [CLS] first [SEP] second [SEP], or a single text as [CLS] first [SEP], truncated at a `side` to
+    `max_length` ids. Returns the ids, and the number of those that belong to segment 0."""
     if second is None:
-        return [cls_id, *first[:max_length - 2], sep_id], min(len(first), max_length - 2) + 2
-    first, second = truncate_pair(first, second, max_length - 3)
+        return [cls_id, *truncate(first, max_length - 2, side), sep_id], min(len(first), max_length - 2) + 2
+    first, second = truncate_pair(first, second, max_length - 3, side)
     return [cls_id, *first, sep_id, *second, sep_id], len(first) + 2
 
 

@@ -11,15 +11,20 @@ from tokenizers import models, pre_tokenizers
 
 from keras_bert.arguments import Path, as_texts, check_texts
 from keras_bert.errors import InputError, Option
+from keras_bert.files.declared_keys import check_followed
 from keras_bert.files.failures import naming_damage
 from keras_bert.files.json_files import write_json
 from keras_bert.text import packing
 from keras_bert.text.rules import Rules
-from keras_bert.text.tokenizer_files import CONFIG, TokenizerFiles, other_vocabulary, read_tokenizer_files
+from keras_bert.text.tokenizer_files import (
+    CONFIG,
+    MAX_WORD_LENGTH,
+    TokenizerFiles,
+    other_vocabulary,
+    read_tokenizer_files,
+)
 from keras_bert.text.vocabulary import has_capitals, holds_hangul_syllables, load_vocabulary
 
-# A longer word becomes [UNK], as in google-research/bert `tokenization.py`.
-MAX_WORD_LENGTH = 200
 _MAX_LENGTH = 128  # of an input, if neither the call nor the tokenizer says one
 UNKNOWN = "[UNK]"
 
@@ -42,11 +47,16 @@ class BertTokenizer:
         max_length: maximum number of ids of an input, unless a call gives another. If None, 128.
         has_segments: if False, the second text of a pair has the segment id 0 too, for encoders with one segment type:
             RoBERTa, DistilBERT.
+        truncation_side: the end at which a text that is too long is cut: `right`, or `left`, which keeps its last
+            tokens.
+        max_word_length: maximum number of characters of a word; longer words become [UNK]. 200 in google-research/bert,
+            100 in transformers.
     """
 
     def __init__(self, vocabulary: Path | list[str], lower_case: bool | None = True, strip_accents: bool | None = None,
                  split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None,
-                 max_length: int | None = None, has_segments: bool = True) -> None:
+                 max_length: int | None = None, has_segments: bool = True,
+                 truncation_side: Literal["right", "left"] = "right", max_word_length: int = MAX_WORD_LENGTH) -> None:
         self.vocabulary = load_vocabulary(vocabulary) if isinstance(vocabulary, (str, os.PathLike)) else vocabulary
         if lower_case is None:
             lower_case = not has_capitals(self.vocabulary)
@@ -56,12 +66,13 @@ class BertTokenizer:
         self.rules = Rules(lower_case, strip_accents, split_cjk, normalization)
         self.max_length = max_length
         self.has_segments = has_segments
+        self.truncation_side, self.max_word_length = truncation_side, max_word_length
         ids = {token: index for index, token in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
             ids[token] for token in ("[PAD]", UNKNOWN, "[CLS]", "[SEP]"))
         self.mask_id = ids.get("[MASK]")  # only pretraining needs it
         self.wordpiece = tokenizers.Tokenizer(
-            models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_LENGTH))
+            models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=max_word_length))
         self.wordpiece.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
 
     @property
@@ -76,7 +87,7 @@ class BertTokenizer:
         file says is guessed, with a warning.
 
         Raises:
-            InputError: the folder has no vocabulary, or its tokenizer is not BERT's.
+            InputError: the folder has no vocabulary, or its tokenizer is not BERT's, or does what this one does not.
         """
         files = read_tokenizer_files(folder)
         if files is None:
@@ -85,6 +96,7 @@ class BertTokenizer:
             found = "it has neither" if os.path.isdir(folder) else "there is no such folder"
             raise InputError(f"{os.fspath(folder)}: must be a folder with a WordPiece vocabulary, vocab.txt or "
                              f"tokenizer.json; {found}")
+        check_followed(folder, files.differences)
         files.warn(folder)
         with naming_damage(folder):
             return cls.from_files(files)
@@ -92,7 +104,8 @@ class BertTokenizer:
     @classmethod
     def from_files(cls, files: TokenizerFiles) -> Self:
         """Makes the tokenizer that the files of a folder describe."""
-        return cls(files.vocabulary, **files.rules, max_length=files.max_length, has_segments=files.has_segments)
+        return cls(files.vocabulary, **files.rules, max_length=files.max_length, has_segments=files.has_segments,
+                   truncation_side=files.truncation_side, max_word_length=files.max_word_length)
 
     def save_settings(self, folder: Path, **additional: Any) -> None:
         """Writes `tokenizer_config.json` with Hugging Face's names of the settings; `normalization` is an addition of
@@ -102,6 +115,12 @@ class BertTokenizer:
                     "normalization": self.rules.normalization}
         if self.max_length is not None:
             settings["model_max_length"] = self.max_length
+        if self.truncation_side != "right":
+            settings["truncation_side"] = self.truncation_side
+        if self.max_word_length != MAX_WORD_LENGTH:
+            settings["max_input_chars_per_word"] = self.max_word_length
+        if not self.has_segments:
+            settings["model_input_names"] = ["input_ids", "attention_mask"]
         write_json(os.path.join(folder, CONFIG), settings | additional)
 
     def tokenize(self, text: str) -> list[str]:
@@ -144,7 +163,8 @@ class BertTokenizer:
     def pack(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
              max_length: int | None = None) -> list[tuple[list[int], int]]:
         """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids; if it is
-        None, to the tokenizer's `max_length`. In a pair, truncates the longer text first.
+        None, to the tokenizer's `max_length`. Truncates at the tokenizer's `truncation_side`, the longer text of a pair
+        first.
 
         Returns:
             a list of (ids, number of ids in segment 0), not padded.
@@ -170,7 +190,8 @@ class BertTokenizer:
         seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs)
         if len(firsts) != len(seconds):
             raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
-        packed = [self.with_segments(*packing.pack(first, second, self.cls_id, self.sep_id, max_length))
+        packed = [self.with_segments(*packing.pack(first, second, self.cls_id, self.sep_id, max_length,
+                                                   self.truncation_side))
                   for first, second in zip(firsts, seconds)]
         room = max_length - (2 if text_pairs is None else 3)
         return packed, [index for index, (first, second) in enumerate(zip(firsts, seconds))

@@ -11,10 +11,12 @@ import os
 import re
 import warnings
 from collections.abc import Collection
+from typing import Any, Literal
 
 from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
+from keras_bert.files.declared_keys import Keys
 from keras_bert.files.failures import naming_damage, reading
 from keras_bert.files.json_files import read_json, read_object
 from keras_bert.text.vocabulary import (
@@ -28,7 +30,9 @@ from keras_bert.text.vocabulary import (
 )
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
-MODULES, TRANSFORMER = "modules.json", "sentence_bert_config.json"  # of sentence-transformers
+# Of sentence-transformers: the modules, and the settings of the first one, whose file had other names once.
+MODULES, TRANSFORMER = "modules.json", "sentence_bert_config.json"
+_TRANSFORMERS = (TRANSFORMER, *(f"sentence_{model}_config.json" for model in ("roberta", "distilbert", "camembert")))
 KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
 KERAS_HUB_RULES = "keras_bert"  # the dict in KerasHub's tokenizer.json with the rules that it has no field for
 # The classes of transformers with BERT's rules, which are arguments in `tokenizer_config.json`; and those that follow
@@ -45,9 +49,53 @@ _RULES = {"do_lower_case": "lower_case", "strip_accents": "strip_accents", "toke
 _SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
             "mask_token": "[MASK]"}
 _UNLIMITED = 10**6  # transformers writes 1e30 if no length is known
+# The longest word that is split into tokens, in characters: google-research/bert `tokenization.py`, and transformers.
+MAX_WORD_LENGTH, _WORD_LENGTH = 200, 100
 _MOST_TOKENS = 2**24  # without a config, which has the number of tokens
 # The names of the modules' classes in `modules.json` begin with the library's module, which differs between versions.
 _LIBRARY_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
+
+
+_TRAINING, _VERSIONS = "for training and generation", "names and versions"
+KEYS = (
+    Keys(CONFIG, "tokenizer_class do_lower_case strip_accents tokenize_chinese_chars normalization model_max_length "
+                 "max_len truncation_side model_input_names pad_token unk_token cls_token sep_token mask_token "
+                 "added_tokens_decoder additional_special_tokens extra_special_tokens max_input_chars_per_word",
+         {"ids to text": "clean_up_tokenization_spaces spaces_between_special_tokens decoder",
+          _TRAINING: "chat_template response_template response_schema bos_token eos_token",
+          _VERSIONS: "name_or_path special_tokens_map_file tokenizer_file vocab_file backend from_slow is_local "
+                     "local_files_only use_fast files_loaded transformers_version processor_class _commit_hash",
+          "calls say it": "max_length stride truncation_strategy truncation padding pad_to_multiple_of",
+          "padding is masked": "pad_token_type_id",
+          "special tokens in texts are always split": "split_special_tokens",
+          "other tokenizers": "add_prefix_space trim_offsets"},
+         {"padding_side": ("right",), "do_basic_tokenize": (True,), "never_split": ([],), "clean_text": (True,),
+          "wordpieces_prefix": (CONTINUES,), "add_bos_token": (), "add_eos_token": (), "auto_map": ({},)}),
+    Keys(TOKENIZER, "added_tokens normalizer pre_tokenizer post_processor model truncation",
+         {_VERSIONS: "version", "ids to text": "decoder", "padding is masked": "padding"}),
+    Keys(f"{TOKENIZER}: model", "type vocab unk_token continuing_subword_prefix max_input_chars_per_word"),
+    Keys(f"{TOKENIZER}: truncation", "direction", {"calls say it": "max_length strategy stride"}),
+    Keys(f"{TOKENIZER}: BertNormalizer", "type lowercase strip_accents handle_chinese_chars",
+         neutral={"clean_text": (True,)}),
+    Keys(TRANSFORMER, "max_seq_length do_lower_case processing_kwargs processor_kwargs tokenizer_args",
+         {"speed alone": "model_kwargs model_args unpad_inputs"},
+         {"transformer_task": ("feature-extraction", "sequence-classification"),
+          "module_output_name": ("token_embeddings", "scores"),
+          "modality_config": tuple({"text": {"method": "forward", "method_output_name": name}}
+                                   for name in ("last_hidden_state", "logits")),
+          "config_kwargs": ({},), "config_args": ({},), "query_length": (), "document_length": (),
+          "query_expansion": ()}),
+    Keys(f"{TRANSFORMER}: processing_kwargs", "text common"),
+    Keys(f"{TRANSFORMER}: processing_kwargs: text", "max_length",
+         {"padding is masked": "padding pad_to_multiple_of", "the form of the arrays": "return_tensors"},
+         {"truncation": (True, "longest_first"), "add_special_tokens": (True,)}),
+)
+KERAS_HUB_KEYS = Keys(
+    f"{TOKENIZER}: config", "vocabulary lowercase strip_accents split_on_cjk",
+    {"names, and how the model runs": "name trainable dtype config_file", "BERT's": "special_tokens"},
+    {"sequence_length": (), "split": (True,), "suffix_indicator": (CONTINUES,), "oov_token": ("[UNK]",),
+     "special_tokens_in_strings": (False,)})
+_KEYS = {keys.place: keys for keys in KEYS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,14 +105,16 @@ class TokenizerFiles:
     vocabulary: list[str]  # in the order of the ids; the special tokens have BERT's names
     rules: dict  # the arguments `lower_case` and so on of `BertTokenizer`
     max_length: int | None = None  # maximum number of ids of an input; None if no file says one
-    has_segments: bool = True  # False if the encoder has one segment type
+    has_segments: bool = True  # False if both texts of a pair have the segment id 0
+    truncation_side: Literal["right", "left"] = "right"  # where a text that is too long is cut
+    max_word_length: int = MAX_WORD_LENGTH  # in characters; longer words are unknown
     notes: tuple[str, ...] = ()  # how something ambiguous was read
     guesses: tuple[str, ...] = ()  # what no file says, or files contradict
-    losses: tuple[str, ...] = ()  # what transformers does and `BertTokenizer` does not
+    differences: tuple[str, ...] = ()  # what transformers does and `BertTokenizer` does not
 
     def warn(self, folder: Path) -> None:
-        """Prints the guesses and losses as warnings, one line each."""
-        for line in (*self.guesses, *self.losses):
+        """Prints the guesses as warnings, one line each."""
+        for line in self.guesses:
             warnings.warn(f"{os.fspath(folder)}: {line}", InputWarning, stacklevel=3)
 
 
@@ -126,10 +176,14 @@ def read_modules(folder: Path) -> dict[str, str]:
 
 def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | None:
     """Reads the tokenizer of any other folder; `stored` is its `tokenizer.json`."""
-    settings, transformer, listed, special = (read_object(os.path.join(folder, name)) for name in (
-        CONFIG, TRANSFORMER, "added_tokens.json", "special_tokens_map.json"))
+    settings, listed, special = (read_object(os.path.join(folder, name)) for name in (
+        CONFIG, "added_tokens.json", "special_tokens_map.json"))
     if not stored and not os.path.exists(os.path.join(folder, "vocab.txt")):
         return None
+    transformer, calls, differences = _transformer(folder)
+    arguments = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
+    settings |= arguments
+    is_ours = "normalization" in settings or not stored and not os.path.exists(os.path.join(folder, "config.json"))
     if config is None:
         config = read_object(os.path.join(folder, "config.json")) or read_object(
             os.path.join(folder, "bert_config.json"))
@@ -137,11 +191,14 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     if "added_tokens_decoder" not in settings:
         settings = settings | special
     path, tokens, guesses = _tokens(folder, stored, config)
-    follows_steps = _tokenizer_class(folder, settings, config) in _BACKENDS and bool(stored)
+    name = _tokenizer_class(folder, settings, config)
+    follows_steps = name in _BACKENDS and bool(stored)
     notes: list[str] = []
 
+    differences += _KEYS[CONFIG].all_differences(settings)
     rules = _rules(stored)
-    losses = _other_steps(folder, stored) if follows_steps or rules else []
+    if follows_steps or rules:
+        differences += _other_steps(folder, stored)
     if not follows_steps:
         rules |= {name: settings[key] for key, name in _RULES.items() if key in settings}
     if transformer.get("do_lower_case"):  # before the tokenizer's own steps
@@ -155,9 +212,16 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     tokens = tokens | _by_id(folder, [(token, id) for token, id in added if token not in known], config)
     names = _special_names(settings, stored.get("model", {}).get("unk_token") if follows_steps else None)
     if others := [token for token in dict(added) if token not in {*names, *names.values()}]:
-        losses.append(
+        differences.append(
             f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' if others[5:] else ''} in "
             "texts before it splits these into words; here they are tokens of the vocabulary like all others")
+    has_segments = config.get("type_vocab_size") != 1 and "token_type_ids" in settings.get(
+        "model_input_names", ["token_type_ids"] * (name != "TokenizersBackend"))
+    if follows_steps:
+        ids = {token: id for id, token in tokens.items()}
+        second, problems = _second_segment(stored.get("post_processor"), *(
+            (names[special], ids.get(names[special])) for special in ("[CLS]", "[SEP]")))
+        has_segments, differences = has_segments and second > 0, differences + problems
     tokens = _with_names(tokens, names, notes)
     check_vocabulary(path, tokens.values())
     vocabulary = _in_order(tokens, notes)
@@ -165,10 +229,31 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
         rules["lower_case"] = not has_capitals(vocabulary)
         guesses.append(f"no file says if texts are lower-cased: {describe_casing(rules['lower_case'])}; to decide, "
                        f"write do_lower_case into {CONFIG}")
-    max_length = _max_length(folder, _lengths(folder, config, settings, transformer),
-                             config.get("max_position_embeddings"))
-    return TokenizerFiles(vocabulary, rules, max_length, config.get("type_vocab_size") != 1, tuple(notes),
-                          tuple(guesses), tuple(losses))
+    lengths = [(TRANSFORMER, "max_length", calls.get("max_length")),
+               (TRANSFORMER, "model_max_length", arguments.get("model_max_length")),
+               *_lengths(folder, config, settings, transformer)]
+    max_length = _max_length(folder, lengths, config.get("max_position_embeddings"))
+    side: Any = settings.get("truncation_side") or str(
+        (stored.get("truncation") or {}).get("direction", "right")).lower()
+    if side not in ("left", "right"):
+        raise InputError(f"{os.path.join(folder, CONFIG)}: truncation_side must be left or right; got {side!r:.60}")
+    word_length = settings.get("max_input_chars_per_word") if is_ours else follows_steps and stored["model"].get(
+        "max_input_chars_per_word")
+    return TokenizerFiles(vocabulary, rules, max_length, has_segments, side,
+                          word_length or (MAX_WORD_LENGTH if is_ours else _WORD_LENGTH), tuple(notes), tuple(guesses),
+                          tuple(differences))
+
+
+def _transformer(folder: str) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
+    """Returns the settings of sentence-transformers' first module, those of its calls of the tokenizer, and what of
+    both is lost."""
+    file = next((name for name in _TRANSFORMERS if os.path.exists(os.path.join(folder, name))), TRANSFORMER)
+    transformer = read_object(os.path.join(folder, file))
+    by_input = transformer.get("processing_kwargs") or {}
+    calls = (by_input.get("text") or {}) | (by_input.get("common") or {})
+    places = TRANSFORMER, f"{TRANSFORMER}: processing_kwargs", f"{TRANSFORMER}: processing_kwargs: text"
+    return transformer, calls, [line for place, values in zip(places, (transformer, by_input, calls))
+                                for line in _KEYS[place].all_differences(values)]
 
 
 def describe_casing(lower_case: bool) -> str:
@@ -243,15 +328,38 @@ def _rules(stored: dict) -> dict:
 
 def _other_steps(folder: str, stored: dict) -> list[str]:
     """Returns what is lost of the steps in a `tokenizer.json` that has BERT's step and others."""
-    steps = [step.get("type") for step in (*_normalizers(stored), stored.get("pre_tokenizer") or {})]
+    normalizers = {step.get("type"): step for step in _normalizers(stored)}
+    steps = [*normalizers, (stored.get("pre_tokenizer") or {}).get("type")]
     problem = (f"the steps in {TOKENIZER} must be BertNormalizer, perhaps NFC, and BertPreTokenizer, not "
                f"{', '.join(map(str, steps))}")
     if "BertNormalizer" not in steps:
         raise InputError(f"{folder}: {problem}; {INSTEAD}")
     expected = [*["Lowercase"] * (steps[0] == "Lowercase"), "BertNormalizer", *["NFC"] * ("NFC" in steps),
                 "BertPreTokenizer"]
-    cleans = all(step.get("clean_text", True) for step in _normalizers(stored))
-    return [problem] * (steps != expected) + [f"clean_text in {TOKENIZER} must be true"] * (not cleans)
+    parts = {"": stored, ": model": stored.get("model") or {}, ": truncation": stored.get("truncation") or {},
+             ": BertNormalizer": normalizers["BertNormalizer"]}
+    return [problem] * (steps != expected) + [
+        line for name, values in parts.items() for line in _KEYS[TOKENIZER + name].all_differences(values)]
+
+
+def _second_segment(step: dict | None, cls: tuple[str, int | None],
+                    sep: tuple[str, int | None]) -> tuple[int, list[str]]:
+    """Returns the segment id that the `post_processor` of a `tokenizer.json` gives to the second text of a pair, and
+    what is lost if it does not pack texts as BERT does. `cls` and `sep` are the names and ids of the tokens."""
+    step = step or {}
+    if step.get("type") == "BertProcessing" and (*step["cls"], *step["sep"]) == (*cls, *sep):
+        return 1, []
+    if step.get("type") == "TemplateProcessing":
+        special = {"A": "A", "B": "B"} | {name: name for name, id in (cls, sep)
+                                          if (step["special_tokens"].get(name) or {}).get("ids") == [id]}
+        single, pair = ([(special.get(part["id"]), part["type_id"]) for piece in step[form] for part in piece.values()]
+                        for form in ("single", "pair"))
+        second = pair[-1][1]
+        first = [(cls[0], 0), ("A", 0), (sep[0], 0)]
+        if single == first and pair == [*first, ("B", second), (sep[0], second)] and second in (0, 1):
+            return second, []
+    return 1, [f"post_processor in {TOKENIZER} must be [CLS] A [SEP] for a text and [CLS] A [SEP] B [SEP] for a pair; "
+               f"got {step.get('type')}{' with another template' * (step.get('type') == 'TemplateProcessing')}"]
 
 
 def _special_names(settings: dict, unknown: str | None) -> dict[str, str]:
@@ -331,4 +439,5 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     lengths = [("preprocessor.json", "sequence_length", preprocessor.get("sequence_length"))]
     rules = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True)} | more
     length = _max_length(folder, lengths, backbone.get("max_sequence_length"))
-    return TokenizerFiles(tokens, rules, length, backbone.get("num_segments") != 1)
+    return TokenizerFiles(tokens, rules, length, backbone.get("num_segments") != 1,
+                          differences=tuple(KERAS_HUB_KEYS.all_differences(values)))

@@ -20,7 +20,8 @@ from keras_bert.files.failures import reading
 from keras_bert.files.paths import find_texts as find_texts
 from keras_bert.files.utf8 import LongLine, decode, read_lines
 from keras_bert.text.rules import Rules
-from keras_bert.text.tokenizer import MAX_WORD_LENGTH, UNKNOWN, BertTokenizer
+from keras_bert.text.tokenizer import UNKNOWN, BertTokenizer
+from keras_bert.text.tokenizer_files import MAX_WORD_LENGTH
 from keras_bert.text.vocabulary import CONTINUES, holds_hangul_syllables
 
 SPECIALS = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")

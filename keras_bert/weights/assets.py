@@ -6,7 +6,7 @@ import os
 from typing import Any, NamedTuple
 
 from keras_bert.arguments import Path
-from keras_bert.config import BertConfig
+from keras_bert.config import KEYS, BertConfig
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import read_json, read_object, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary
@@ -22,6 +22,7 @@ class Assets(NamedTuple):
     config: BertConfig
     files: TokenizerFiles | None
     labels: Any  # as `read_labels` returns them
+    differences: tuple[str, ...]  # see `Source`
 
 
 def read_assets(folder: str, config: str | None = None) -> Assets:
@@ -31,7 +32,8 @@ def read_assets(folder: str, config: str | None = None) -> Assets:
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
                          "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
     read = BertConfig.from_json(file)
-    return Assets(read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder))
+    return Assets(read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder),
+                  tuple(KEYS.unknown(read_object(file))))
 
 
 def read_labels(folder: str) -> Any:

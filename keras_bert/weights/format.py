@@ -168,5 +168,6 @@ def _differences(owner: str, values: dict[str, Any], fixed: Allowed) -> list[str
 def google_rules(tokenizer: BertTokenizer) -> list[str]:
     """`Format.rules` of google-research/bert and of the Model Garden."""
     rules = tokenizer.rules
-    return _differences(" of the tokenizer", vars(rules), {
-        "strip_accents": (rules.lower_case,), "split_cjk": (True,), "normalization": ("none",)})
+    return _differences(" of the tokenizer", vars(rules) | {"truncation_side": tokenizer.truncation_side}, {
+        "strip_accents": (rules.lower_case,), "split_cjk": (True,), "normalization": ("none",),
+        "truncation_side": ("right",)})

@@ -81,7 +81,7 @@ def read(path: str, config: str | None = None, next_sentence_pooler: bool = Fals
 
 def read_bundle(bundle: Bundle, path: str, format: str, assets: Assets, next_sentence_pooler: bool = False) -> Source:
     """Reads variables with the Garden's full names, which SavedModels of its exporter have too."""
-    config, files, labels = assets
+    config, files, labels, differences = assets
     if config.hidden_act == "gelu":  # official/modeling/activations/gelu.py
         config = dataclasses.replace(config, hidden_act="gelu_tanh")
     variables, skipped = bundle.variables()
@@ -108,7 +108,8 @@ def read_bundle(bundle: Bundle, path: str, format: str, assets: Assets, next_sen
     elif next_sentence_pooler:
         raise InputError(f"{path}: has no next-sentence head with a pooler, which ", Option("next_sentence_pooler"),
                          " needs")
-    return Source(path, format, config, kind, TABLE, shapes, get, skipped, {}, files, labels)
+    return Source(path, format, config, kind, TABLE, shapes, get, skipped, {}, files, labels,
+                  differences=differences)
 
 
 def write(weights: Weights, folder: str) -> None:

@@ -10,8 +10,10 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
+from keras_bert.config import KEYS as CONFIG_KEYS
 from keras_bert.config import BertConfig, as_bert
 from keras_bert.errors import InputError, Option
+from keras_bert.files.declared_keys import Keys
 from keras_bert.files.json_files import read_json, read_object, write_json
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.format import Format
@@ -29,16 +31,27 @@ _PROBLEMS = {"multi_label_classification": "multilabel", "regression": "regress"
 # second one up to version 3. Version 6 also writes config_sentence_transformers.json.
 _ACTIVATION_FNS = {"sigmoid": "torch.nn.modules.activation.Sigmoid", "identity": "torch.nn.modules.linear.Identity"}
 _CROSS_ENCODER, _OLD_CROSS_ENCODER = "sentence_transformers", "sbert_ce_default_activation_function"
+LIBRARY = "config_sentence_transformers.json"
+LIBRARY_KEYS = Keys(LIBRARY, "prompts default_prompt_name activation_fn model_type",
+                    {"names and versions": "__version__"}, {"truncate_dim": (), "similarity_fn_name": ("cosine",)})
+_CROSS_ENCODER_KEYS = Keys(f"config.json: {_CROSS_ENCODER}", "activation_fn", {"names and versions": "version"})
+# Files that change the model, and are not read.
+_ADAPTERS = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "pytorch_adapter.bin")
+_HEADS = {"model_head.pkl": "SetFit's classifier on the embeddings", "pytorch_model_head.bin": "a head of adapters"}
 _SETTINGS = "keras_bert"  # the dict in config.json with what transformers has no field for; it keeps this dict
 _POSITIONS, _SEGMENTS = "embeddings.position_embeddings.weight", "embeddings.token_type_embeddings.weight"
 
 
 def recognise(path: str) -> bool:
-    return any(os.path.isfile(os.path.join(path, name)) for name in ("config.json", *NAMES))
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("config.json", *NAMES, *_ADAPTERS))
 
 
 def read(path: str, config: str | None = None) -> Source:
     """Reads a folder. Of the weights, only tied ones that are stored twice are read here, and compared."""
+    for name in _ADAPTERS:
+        if os.path.exists(adapter := os.path.join(path, name)):
+            raise InputError(f"{adapter}: an adapter (LoRA) changes the model and is not read; load the model with "
+                             "peft, call merge_and_unload(), and save_pretrained() into another folder")
     file = config or os.path.join(path, "config.json")
     if not os.path.lexists(file):
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
@@ -67,15 +80,21 @@ def read(path: str, config: str | None = None) -> Source:
                                  "the head of the pretraining, which tells replaced tokens from others")
     options, labels = _head(model, values, kind, shapes)
     settings, files = _settings(path, values), read_tokenizer_files(path, values)
-    library = read_object(os.path.join(path, "config_sentence_transformers.json"))
+    library = read_object(os.path.join(path, LIBRARY))
+    differences = [*CONFIG_KEYS.unknown(values), *LIBRARY_KEYS.all_differences(library),
+                   *_CROSS_ENCODER_KEYS.all_differences(values.get(_CROSS_ENCODER) or {})]
+    differences += [f"{name}: {head} is not read" for name, head in _HEADS.items()
+                    if os.path.exists(os.path.join(path, name))]
     if kind == "regression" and (reranker := _cross_encoder(path, values, library)):
         settings = (settings if settings.get("task") == "rerank" else {}) | reranker
         if prompts := [name for name, text in (library.get("prompts") or {}).items() if text]:
-            losses.append(f"the prompts {', '.join(prompts)} of a CrossEncoder must be part of the texts here")
+            differences.append(f"{LIBRARY}: the prompts {', '.join(prompts)} of a CrossEncoder must be part of the "
+                               "texts here")
     if files:
         settings = {"max_length": files.max_length} | settings
     return Source(path, FORMAT.name, bert_config, kind, model.table(kind), shapes, get, skipped, options, files, labels,
-                  settings, losses=tuple(losses), may_lack_pooler=kind == ENCODER and not model.has_pooler)
+                  settings, losses=tuple(losses), differences=tuple(differences),
+                  may_lack_pooler=kind == ENCODER and not model.has_pooler)
 
 
 def _open(path: str, model: ModelType, config: BertConfig,

@@ -16,6 +16,7 @@ import numpy as np
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
+from keras_bert.files.declared_keys import Keys
 from keras_bert.files.json_files import read_json, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
 from keras_bert.weights.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
@@ -50,7 +51,17 @@ _KINDS = {"BertMaskedLM": "masked_lm", "BertTextClassifier": "classification"}
 # Constants in KerasHub's classes: activations and layer norm epsilons, of the encoder and of the masked LM head.
 _ACTIVATION, _EPSILON = "gelu_tanh", 1e-12
 _MULTILABEL = "sigmoid"  # the activation of a classifier whose labels do not exclude one another
-_TRUNCATION = "round_robin"  # a pair that is too long loses tokens of its longer text first
+_OF_KERAS = {"names, and how the model runs": "name trainable dtype config_file"}
+KEYS = (
+    Keys("config.json", "vocabulary_size num_layers num_heads hidden_dim intermediate_dim dropout max_sequence_length "
+         "num_segments", _OF_KERAS),
+    Keys("task.json", "num_classes activation dropout", _OF_KERAS | {"files of their own": "backbone preprocessor"}),
+    Keys("preprocessor.json", "sequence_length", _OF_KERAS | {
+        "files of their own": "tokenizer",
+        "for training": "mask_selection_rate mask_selection_length mask_token_rate random_token_rate"},
+        {"truncate": ("round_robin",)}),  # a pair that is too long loses tokens of its longer text first
+)
+_KEYS = {keys.place: keys for keys in KEYS}
 _HEAD = {"mlm_activation": "gelu", "mlm_layer_norm_eps": 1e-5}
 # The versions of the libraries whose file format is written.
 _VERSIONS = {"keras_version": "3.15.1", "keras_hub_version": "0.32.0"}
@@ -64,8 +75,10 @@ _FIELDS = {
 def read(path: str, config: str | None = None) -> Source:
     """Reads a preset; ignores `config`, because the preset contains the config."""
     files = tokenizer_files.read_tokenizer_files(path)
-    source = Source(path, FORMAT.name, _read_config(os.path.join(path, "config.json"), files), ENCODER, TABLE,
-                    _read_shapes(path, _MODEL), lambda name: _get(path, name), files=files, labels=read_labels(path))
+    _, values = _read_object(file := os.path.join(path, "config.json"), "BertBackbone")
+    source = Source(path, FORMAT.name, _read_config(file, values, files), ENCODER, TABLE, _read_shapes(path, _MODEL),
+                    lambda name: _get(path, name), files=files, labels=read_labels(path),
+                    differences=tuple(_KEYS["config.json"].all_differences(values)))
     return _with_task(source) if os.path.exists(os.path.join(path, _TASK)) else source
 
 
@@ -80,8 +93,7 @@ def _read_object(file: str, *names: str) -> tuple[str, dict[str, Any]]:
     return name, values["config"]
 
 
-def _read_config(file: str, files: tokenizer_files.TokenizerFiles | None) -> BertConfig:
-    _, values = _read_object(file, "BertBackbone")
+def _read_config(file: str, values: dict[str, Any], files: tokenizer_files.TokenizerFiles | None) -> BertConfig:
     known = {name: values[field] for field, name in _FIELDS.items() if field in values}
     pad_id = files and files.vocabulary.index("[PAD]")
     known |= {"hidden_act": _ACTIVATION, "layer_norm_eps": _EPSILON, "pad_token_id": pad_id}
@@ -106,16 +118,17 @@ def _with_task(source: Source) -> Source:
                          f"labels; got {activation!r}")
     if not isinstance(values.get("num_classes"), int):
         raise InputError(f"{file}: num_classes must be int; got {values.get('num_classes')!r}")
-    settings, losses = read_settings(path), []
+    settings, differences = read_settings(path), []
     if (settings.get("task") == "multilabel") != (activation == _MULTILABEL):  # KerasHub's file is the newer one
         settings = {"task": "multilabel" if activation == _MULTILABEL else "classify"}
     if os.path.exists(preprocessor := os.path.join(path, "preprocessor.json")):
         _, preprocessing = _read_object(preprocessor, "BertTextClassifierPreprocessor")
         settings["max_length"] = preprocessing.get("sequence_length")
-        if (truncate := preprocessing.get("truncate", _TRUNCATION)) != _TRUNCATION:
-            losses = [f"pairs must be truncated by {_TRUNCATION}, not {truncate}"]
+        differences = _KEYS["preprocessor.json"].all_differences(preprocessing)
     options = {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}
-    return dataclasses.replace(source, options=options, settings=settings, losses=tuple(losses))
+    differences += _KEYS["task.json"].all_differences(values)
+    return dataclasses.replace(source, options=options, settings=settings,
+                               differences=(*source.differences, *differences))
 
 
 def _read_shapes(path: str, name: str) -> dict[str, tuple[int, ...]]:
@@ -206,6 +219,8 @@ def _losses(tokenizer: BertTokenizer) -> list[str]:
     """Returns the reasons why KerasHub cannot follow the rules of a tokenizer. Its lower-casing composes characters,
     after its stripping of accents has decomposed them."""
     rules = tokenizer.rules
+    if tokenizer.truncation_side != "right":
+        return [f"truncation_side of the tokenizer must be right, not {tokenizer.truncation_side}"]
     if rules.normalization == "NFC":
         return [] if rules.lower_case else ["normalization of a tokenizer that keeps the case must be none, not NFC"]
     tokens = rules.normalize(" ".join(tokenizer.vocabulary))

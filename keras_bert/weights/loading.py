@@ -10,6 +10,7 @@ from typing import Any
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, InputWarning, Option
+from keras_bert.files.declared_keys import check_followed
 from keras_bert.files.failures import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.presets import find_pretrained
@@ -29,7 +30,8 @@ _NEEDED = {"num_classes": ("have no classification head", "the number of classes
            "pooling": ("do not say how to pool the vectors of tokens", "mean, cls or max")}
 
 
-def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: bool = False) -> Source:
+def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: bool = False,
+                 allow_inexact: bool = False) -> Source:
     """Opens weights of any format, with what their files say about the task; see `convert.open_source`."""
     path, config = os.fspath(name), None if config is None else os.fspath(config)
     if not os.path.isdir(path) and not os.path.exists(f"{path}.index"):
@@ -47,7 +49,9 @@ def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: b
         source = with_labels(form.read(path, config, True) if next_sentence_pooler else form.read(path, config))
         if files := source.files:
             source = dataclasses.replace(source, notes=(*files.notes, *files.guesses, *source.notes),
-                                         losses=source.losses + files.losses)
+                                         differences=source.differences + files.differences)
+        if not allow_inexact:
+            check_followed(path, source.differences)
         tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
     if tokens > source.config.vocab_size:
         raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "

@@ -8,6 +8,7 @@ from typing import Any
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
+from keras_bert.files.declared_keys import Keys
 from keras_bert.files.failures import reading
 from keras_bert.files.json_files import read_object, write_json
 from keras_bert.models.embedder import POOLING
@@ -16,10 +17,10 @@ from keras_bert.text.tokenizer_files import MODULES, TRANSFORMER, read_modules
 from keras_bert.weights import huggingface
 from keras_bert.weights.assets import SETTINGS_FILE, read_settings, write_settings
 from keras_bert.weights.format import Format
+from keras_bert.weights.huggingface import LIBRARY, LIBRARY_KEYS
 from keras_bert.weights.kinds import ENCODER
 from keras_bert.weights.source import Source, Weights
 
-_LIBRARY = "config_sentence_transformers.json"
 _PROMPTS = ("prompts", "default_prompt_name")  # the fields of that file, and of the settings
 _CLASSES = ("Transformer", "Pooling", "Normalize")  # the modules that can be read, in order
 _APPLIED = "task", "max_length", *_PROMPTS  # settings for which the library has files of its own
@@ -27,6 +28,14 @@ _APPLIED = "task", "max_length", *_PROMPTS  # settings for which the library has
 _FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max",
           "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
           "pooling_mode_weightedmean_tokens": "weightedmean", "pooling_mode_lasttoken": "lasttoken"}
+
+KEYS = (
+    Keys("Pooling", f"pooling_mode embedding_dimension word_embedding_dimension {' '.join(_FLAGS)}",
+         neutral={"include_prompt": (True,)}),
+    Keys("Normalize", "", neutral={"module_input_name": ("sentence_embedding",),
+                                   "module_output_name": ("sentence_embedding",)}),
+)
+_KEYS = {keys.place: keys for keys in KEYS}
 
 
 def recognise(path: str) -> bool:
@@ -43,36 +52,27 @@ def read(path: str, config: str | None = None) -> Source:
                          "the folder")
     folder = os.path.join(path, modules["Transformer"])
     source = huggingface.read(folder, config)
-    pooling = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
+    pooling_file = os.path.join(path, modules["Pooling"], "config.json")
+    pooling = _read_pooling(pooling_file, source.config)
     file = os.path.join(folder, TRANSFORMER)
     _check_value(file, read_object(file), "transformer_task", "feature-extraction")
-    library = read_object(os.path.join(path, _LIBRARY))
-    losses = source.losses + _losses(library)
+    library = read_object(os.path.join(path, LIBRARY))
+    differences = LIBRARY_KEYS.all_differences(library) + _KEYS["Pooling"].all_differences(read_object(pooling_file))
     if "Normalize" in modules:
-        normalize = os.path.join(path, modules["Normalize"], "config.json")
-        _check_value(normalize, read_object(normalize), "module_input_name", "sentence_embedding")
+        differences += _KEYS["Normalize"].all_differences(
+            read_object(os.path.join(path, modules["Normalize"], "config.json")))
     length = {"max_length": source.files.max_length} if source.files else {}
     prompts = prompts_of(library | {"prompts": library.get("prompts") or {}})  # a default alone names an empty prompt
     # config.json may have the settings of another task.
     settings = {"task": "embed"} | length | prompts | read_settings(path)
     options = {"pooling": pooling, "normalize": "Normalize" in modules}
-    return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options,
-                               labels=None, settings=settings, losses=losses)
+    return dataclasses.replace(source, path=path, format=FORMAT.name, kind="embedding", options=options, labels=None,
+                               settings=settings, differences=tuple(dict.fromkeys([*source.differences, *differences])))
 
 
 def _check_value(file: str, values: dict[str, Any], name: str, expected: Any) -> None:
     if values.get(name, expected) != expected:
         raise InputError(f"{file}: {name} must be {expected}; got {values[name]!r:.100}")
-
-
-def _losses(library: dict[str, Any]) -> tuple[str, ...]:
-    """Returns what is lost of how the library uses embeddings."""
-    losses = []
-    if library.get("truncate_dim") is not None:
-        losses.append(f"embeddings have all dimensions here, not truncate_dim {library['truncate_dim']}")
-    if library.get("similarity_fn_name") not in (None, "cosine"):
-        losses.append(f"similarity_fn_name must be cosine, not {library['similarity_fn_name']}")
-    return tuple(losses)
 
 
 def _read_pooling(file: str, config: BertConfig) -> str:
@@ -85,7 +85,6 @@ def _read_pooling(file: str, config: BertConfig) -> str:
         raise InputError(f"{file}: the pooling mode must be one of {', '.join(POOLING)}; got {modes!r:.100}")
     for name in ("embedding_dimension", "word_embedding_dimension"):
         _check_value(file, values, name, config.hidden_size)
-    _check_value(file, values, "include_prompt", True)  # not a loss of `convert` alone: everything applies prompts
     return modes[0]
 
 
@@ -101,7 +100,7 @@ def write(weights: Weights, folder: str) -> None:
     write_json(os.path.join(folder, TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
     write_settings({name: value for name, value in weights.settings.items() if name not in _APPLIED}, folder)
     if prompts := {name: weights.settings[name] for name in _PROMPTS if name in weights.settings}:
-        write_json(os.path.join(folder, _LIBRARY), dict.fromkeys(_PROMPTS) | prompts)
+        write_json(os.path.join(folder, LIBRARY), dict.fromkeys(_PROMPTS) | prompts)
     pooling = {flag: mode == weights.options["pooling"] for flag, mode in _FLAGS.items()}
     for path, values in zip(paths[1:], ({"word_embedding_dimension": weights.config.hidden_size} | pooling, {})):
         os.mkdir(os.path.join(folder, path))

@@ -113,6 +113,7 @@ class Source:
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # `open_source` completes them
     notes: tuple[str, ...] = ()  # the rules by which something ambiguous was read, for the report of `convert`
     losses: tuple[str, ...] = ()  # what the format stores and `Weights` cannot represent
+    differences: tuple[str, ...] = ()  # what the files say of answers and this package does not follow
     may_lack_pooler: bool = False  # also if the model uses the pooled output
 
     @functools.cached_property

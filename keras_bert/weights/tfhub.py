@@ -32,7 +32,8 @@ def read(path: str, config: str | None = None) -> Source:
                          "folder that it was exported from")
     shapes = {name: bundle.shapes[key] for name, key in keys.items()} | dict.fromkeys(skipped, ())
     return Source(path, FORMAT.name, assets.config, detect(TABLE, shapes, ("masked_lm",)), TABLE, shapes,
-                  lambda name: bundle.get(keys[name]), skipped, {}, assets.files, assets.labels)
+                  lambda name: bundle.get(keys[name]), skipped, {}, assets.files, assets.labels,
+                  differences=assets.differences)
 
 
 def write(weights: Weights, folder: str) -> None:

@@ -1,0 +1,53 @@
+"""`Keys`, the keys of a file that another library writes, with what this package does about each: docs/keys.md lists
+all of them."""
+
+import dataclasses
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from keras_bert.arguments import Path
+from keras_bert.errors import InputError, Option
+
+
+@dataclasses.dataclass(frozen=True)
+class Keys:
+    """The known keys of an object in JSON.
+
+    Args:
+        place: the file, and the object in it: `"tokenizer.json: model"`.
+        applied: the keys, with spaces between them, that this package follows.
+        without_effect: the keys that change no answer, by the reason.
+        neutral: the only values of keys that this package does not follow, the usual one first. null is neutral, too.
+    """
+
+    place: str
+    applied: str
+    without_effect: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    neutral: Mapping[str, Collection[Any]] = dataclasses.field(default_factory=dict)
+
+    def differences(self, values: Mapping[str, Any]) -> list[str]:
+        """Returns a line, without the place, for each key with a value that this package cannot follow."""
+        return [f"{key} must be {_shown(allowed)}; got {values[key]!r:.60}"
+                for key, allowed in self.neutral.items() if values.get(key) is not None and values[key] not in allowed]
+
+    def unknown(self, values: Mapping[str, Any]) -> list[str]:
+        """Returns a line for the keys that nothing here knows."""
+        known = {*self.applied.split(), *" ".join(self.without_effect.values()).split(), *self.neutral}
+        names = [repr(key) for key, value in values.items() if key not in known and value not in (None, [], {})]
+        return [f"{self.place}: keras_bert does not know {', '.join(names)}, which may change answers"] * bool(names)
+
+    def all_differences(self, values: Mapping[str, Any]) -> list[str]:
+        """Returns the lines of `differences` and of `unknown`."""
+        return [*(f"{self.place}: {line}" for line in self.differences(values)), *self.unknown(values)]
+
+
+def check_followed(folder: Path, differences: Collection[str]) -> None:
+    """Raises an InputError if files of a folder say what this package does not follow."""
+    if differences:
+        raise InputError(f"{os.fspath(folder)}: its files say what keras_bert cannot follow: {'; '.join(differences)}; "
+                         "to go on without it, pass ", Option("allow_inexact=True"), " to convert")
+
+
+def _shown(allowed: Collection[Any]) -> str:
+    return " or ".join(map(str, allowed)) if allowed else "left out"

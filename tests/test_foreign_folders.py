@@ -1,0 +1,129 @@
+"""What the files of other libraries' folders say of answers is followed as by those libraries, or refused."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from keras_bert.convert import convert, open_source
+from keras_bert.errors import InputError
+from keras_bert.text import BertTokenizer
+
+from conftest import TINY_VOCABULARY, Peer
+
+transformers = Peer("transformers")
+LONG = "turn the lamp off and the music on " * 4
+TEXTS = [LONG, "the lamp", "", "música", "the" * 40 + " lamp", "the" * 70]
+PAIRS = ["the music " * 20, LONG, "off", LONG, "the lamp", ""]
+FAST = {"tokenizer_class": "TokenizersBackend", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
+        "pad_token": "[PAD]", "mask_token": "[MASK]"}
+V4 = FAST | {"tokenizer_class": "PreTrainedTokenizerFast"}
+CLS, SEP = ({"SpecialToken": {"id": name, "type_id": 0}} for name in ("[CLS]", "[SEP]"))
+A = {"Sequence": {"id": "A", "type_id": 0}}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A folder that transformers wrote."""
+    folder = tmp_path_factory.mktemp("saved")
+    config = transformers.BertConfig(
+        vocab_size=len(TINY_VOCABULARY), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=24)
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer = transformers.BertTokenizer(vocab={token: id for id, token in enumerate(TINY_VOCABULARY)})
+    tokenizer.model_max_length = 23  # an even number of tokens in a pair: of an odd one the library divides otherwise
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "folder")
+
+
+def change(folder, name, change):
+    """Changes the object in a file: adds the values of a dict, also to the dicts in it."""
+    def merged(values, changes):
+        return values | {key: merged(values[key], value) if isinstance(values.get(key), dict) and isinstance(value, dict)
+                         and "type" not in value else value for key, value in changes.items()}
+
+    file = folder / name
+    file.write_text(json.dumps(merged(json.loads(file.read_text()) if file.exists() else {}, change)))
+
+
+def template(single, pair):
+    tokens = {name: {"id": name, "ids": [TINY_VOCABULARY.index(name)], "tokens": [name]} for name in ("[CLS]", "[SEP]")}
+    return {"post_processor": {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}}
+
+
+def second(segment):
+    return [{"Sequence": {"id": "B", "type_id": segment}}, {"SpecialToken": {"id": "[SEP]", "type_id": segment}}]
+
+
+def processor(kind):
+    more = {"trim_offsets": True, "add_prefix_space": False} if kind == "RobertaProcessing" else {}
+    return {"post_processor": {"type": kind, "sep": ["[SEP]", TINY_VOCABULARY.index("[SEP]")],
+                               "cls": ["[CLS]", TINY_VOCABULARY.index("[CLS]")]} | more}
+
+
+CONFIG, TOKENIZER, MODULE = "tokenizer_config.json", "tokenizer.json", "sentence_bert_config.json"
+WITH_TYPES = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+LEFT = {"truncation": {"max_length": 9, "direction": "Left", "strategy": "LongestFirst", "stride": 0}}
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("changes", [
+    {},
+    {CONFIG: {"truncation_side": "left"}},
+    {TOKENIZER: LEFT},
+    {TOKENIZER: LEFT, CONFIG: {"truncation_side": "right"}},
+    {TOKENIZER: LEFT, CONFIG: FAST | WITH_TYPES},
+    {CONFIG: {"model_input_names": ["input_ids", "attention_mask"]}},
+    {CONFIG: FAST},
+    {CONFIG: FAST | WITH_TYPES},
+    {CONFIG: FAST | WITH_TYPES, TOKENIZER: {"model": {"max_input_chars_per_word": 5}}},
+    {TOKENIZER: {"model": {"max_input_chars_per_word": 5}}},
+    {CONFIG: FAST | WITH_TYPES, TOKENIZER: processor("BertProcessing")},
+    {CONFIG: FAST | WITH_TYPES, TOKENIZER: template([CLS, A, SEP], [CLS, A, SEP, *second(0)])},
+    {TOKENIZER: processor("RobertaProcessing")},  # of a BertTokenizer, which has its own
+], ids=str)
+def test_the_inputs_are_those_of_transformers(folder, changes):
+    for name, values in changes.items():
+        change(folder, name, values)
+    theirs, ours = transformers.AutoTokenizer.from_pretrained(folder), open_source(folder).tokenizer
+    for texts in ([TEXTS], [TEXTS, PAIRS]):
+        found, expected = ours(*texts), theirs(*texts, truncation=True, max_length=23, padding="longest")
+        np.testing.assert_array_equal(found["input_word_ids"], expected["input_ids"])
+        np.testing.assert_array_equal(found["segment_ids"], expected.get("token_type_ids", found["segment_ids"] * 0))
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize(("name", "changes", "line"), [
+    (TOKENIZER, processor("RobertaProcessing"), "got RobertaProcessing"),
+    (TOKENIZER, {"post_processor": None}, "got None"),
+    (TOKENIZER, template([CLS, A], [CLS, A, *second(1)]), "another template"),
+    (TOKENIZER, {"model": {"dropout": 0.1}}, "tokenizer.json: model: keras_bert does not know 'dropout'"),
+    (CONFIG, {"padding_side": "left"}, "padding_side must be right; got 'left'"),
+    (CONFIG, {"do_lower_cased": True}, "tokenizer_config.json: keras_bert does not know 'do_lower_cased'"),
+    (CONFIG, {"never_split": ["lamp"]}, "never_split must be"),
+    ("config.json", {"rope_theta": 10_000}, "config.json: keras_bert does not know 'rope_theta'"),
+    ("config.json", {"pruned_heads": {"0": [1]}}, "pruned_heads must be"),
+    (MODULE, {"processing_kwargs": {"text": {"add_special_tokens": False}}}, "add_special_tokens must be True"),
+    (MODULE, {"tokenizer_args": {"padding_side": "left"}}, "padding_side must be right"),
+    (MODULE, {"query_length": 8}, "query_length must be left out"),
+    ("adapter_config.json", {"peft_type": "LORA"}, "merge_and_unload"),
+    ("model_head.pkl", {}, "SetFit"),
+])
+def test_what_is_not_followed_is_refused(folder, tmp_path, name, changes, line):
+    change(folder, CONFIG, FAST | WITH_TYPES)
+    change(folder, name, changes)
+    with pytest.raises(InputError, match=line):
+        open_source(folder)
+    if name in (CONFIG, TOKENIZER, MODULE):
+        with pytest.raises(InputError, match=line):
+            BertTokenizer.from_folder(folder)
+    if name != "adapter_config.json" and "pruned" not in line:  # other architectures
+        lines = []
+        convert(folder, tmp_path / "output", "keras_bert", allow_inexact=True, report=lines.append)
+        assert any(line in text for text in lines)
