@@ -1,5 +1,6 @@
 """What the files of other libraries' folders say of answers is followed as by those libraries, or refused."""
 
+import dataclasses
 import json
 import shutil
 
@@ -8,8 +9,13 @@ import pytest
 
 from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
+from keras_bert.export import export_text_model
+from keras_bert.inference.exported import Exported
+from keras_bert.inference.lite_model import LiteModel
 from keras_bert.text import BertTokenizer
+from keras_bert.training import FineTuned
 
+import zoo
 from conftest import TINY_VOCABULARY, Peer
 
 transformers = Peer("transformers")
@@ -44,9 +50,10 @@ def folder(saved, tmp_path):
 
 def change(folder, name, change):
     """Changes the object in a file: adds the values of a dict, also to the dicts in it."""
-    def merged(values, changes):
-        return values | {key: merged(values[key], value) if isinstance(values.get(key), dict) and isinstance(value, dict)
-                         and "type" not in value else value for key, value in changes.items()}
+    def merged(value, change):
+        if not isinstance(value, dict) or not isinstance(change, dict) or "type" in change:
+            return change
+        return value | {key: merged(value.get(key), part) for key, part in change.items()}
 
     file = folder / name
     file.write_text(json.dumps(merged(json.loads(file.read_text()) if file.exists() else {}, change)))
@@ -127,3 +134,41 @@ def test_what_is_not_followed_is_refused(folder, tmp_path, name, changes, line):
         lines = []
         convert(folder, tmp_path / "output", "keras_bert", allow_inexact=True, report=lines.append)
         assert any(line in text for text in lines)
+
+
+@pytest.mark.parametrize("case", ["intent", "pairs", "cls"])
+@pytest.mark.filterwarnings("ignore:texts cut at max_length")
+def test_each_runtime_cuts_at_the_beginning(case, tmp_path):
+    """A word above the maximum length is unknown in each, too."""
+    tokenizer = BertTokenizer(TINY_VOCABULARY, truncation_side="left", max_word_length=6)
+    model = dataclasses.replace(zoo.make(case), tokenizer=tokenizer)
+    texts = [LONG, "turn the lamp off", "stopping the music " * 9, "off"]
+    texts = [texts, texts[::-1]][:len(model.task.inputs)]
+    (ids, _), *_ = tokenizer.pack(*texts, max_length=16)
+    assert len(ids) == 16 and tokenizer.unk_id in tokenizer.ids(["stopping"])[0]
+    if case == "intent":
+        assert ids[1:-1] == tokenizer.ids([LONG])[0][-14:]
+    answers, numbers = zoo.numbers(model.predict(*texts))
+    model.save(tmp_path / "model")
+    model.export(tmp_path / "saved_model")
+    model.export_litert(tmp_path / "litert")
+    examples = model.task.arguments(*texts)
+    for found in (FineTuned.load(tmp_path / "model").predict(*texts),
+                  LiteModel.load(tmp_path / "litert").predict(*texts),
+                  Exported(str(tmp_path / "saved_model")).answer_with_cuts(examples)[0]):
+        again, close = zoo.numbers(list(found))
+        assert again == answers
+        np.testing.assert_allclose(close, numbers, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["tag", "span", "prompts"])
+def test_windows_are_not_cut_at_the_beginning(case, tmp_path):
+    model, tokenizer = zoo.make(case), BertTokenizer(TINY_VOCABULARY, truncation_side="left")
+    tokenizer.save_settings(zoo.copy(zoo.model(case), tmp_path / "model"))
+    options = {} if case != "prompts" else {"doc_stride": 4}
+    for use in (lambda: dataclasses.replace(model, tokenizer=tokenizer),
+                lambda: FineTuned.load(tmp_path / "model"),
+                lambda: export_text_model(model.model, tokenizer, tmp_path / "saved_model", **options)):
+        with pytest.raises(InputError, match="truncation_side .* must be right .* windows"):
+            use()
+    assert not (tmp_path / "saved_model").exists()

@@ -30,6 +30,9 @@ class TaskModel(abc.ABC):
     task: Task
     columns: dict[str, str | list[str]]
 
+    def __post_init__(self) -> None:
+        self.task.check_tokenizer(self.tokenizer)
+
     @abc.abstractmethod
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         """Returns the model's output for each row of `Encoded` examples: an array, or a dict of arrays."""

@@ -145,6 +145,9 @@ class Task:
         """Raises an InputError if the task cannot score the labelled examples. `out_of_scope` is the label of texts
         outside its classes."""
 
+    def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
+        """Raises an InputError if the task cannot use a tokenizer."""
+
     def example(self, *texts: Any) -> Any:
         """Returns an input without a label, made of one text for each of `inputs`."""
         raise NotImplementedError

@@ -15,7 +15,7 @@ from keras_bert.data.rows import json_values
 from keras_bert.data.tables import Rows, choose_reader, read_table
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, log_softmax
-from keras_bert.tasks.windows import SplittingTask, check_truncation_side, windows
+from keras_bert.tasks.windows import SplittingTask, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
@@ -391,7 +391,6 @@ class Span(SplittingTask):
         return sorted({text for text, _ in example.answers})
 
     def encode(self, examples: Sequence[QuestionExample], tokenizer: BertTokenizer) -> Encoded:
-        check_truncation_side(tokenizer)
         questions = tokenizer.ids([example.question for example in examples])
         contexts = tokens_with_offsets([example.context for example in examples], tokenizer)
         rows, parts, targets, cut = [], [], [], 0

@@ -13,7 +13,7 @@ from keras_bert.data.tables import Rows
 from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Card, Encoded, Outputs, log_softmax, require
-from keras_bert.tasks.windows import SplittingTask, check_truncation_side, default_stride, own_tokens, windows
+from keras_bert.tasks.windows import SplittingTask, default_stride, own_tokens, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
@@ -125,7 +125,6 @@ class Tag(SplittingTask):
         return TaggedText(text, None, None)
 
     def encode(self, examples: Sequence[TaggedExample | TaggedText], tokenizer: BertTokenizer) -> Encoded:
-        check_truncation_side(tokenizer)
         tokens = tokens_with_offsets(list(map(self.text, examples)), tokenizer)
         size = self.max_length - 2
         parts = [windows(len(text.ids), size, self.doc_stride or size, self.max_windows) for text in tokens]

@@ -88,6 +88,9 @@ class SplittingTask(Task):
     options: ClassVar[tuple[str, ...]] = ("doc_stride", "max_windows")
     fields: ClassVar[tuple[str, ...]] = options
 
+    def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
+        check_truncation_side(tokenizer)
+
     @property
     def limits(self) -> tuple[str, ...]:
         return ("max_windows",) if self.windows and self.max_windows is not None else super().limits
@@ -123,6 +126,10 @@ class WindowTask(SplittingTask):
             raise InputError(Option("max_length"), f" must be at least {shortest} with a ", Option("doc_stride"),
                              f", for [CLS], [SEP]s and a token of each text; got {self.max_length}")
 
+    def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
+        if self.windows:
+            super().check_tokenizer(tokenizer)
+
     @property
     def windows(self) -> bool:
         return self.doc_stride is not None
@@ -146,7 +153,6 @@ class WindowTask(SplittingTask):
         if self.doc_stride is None:
             packed, cut = tokenizer.pack_with_cuts(texts, text_pairs, self.max_length)
             return [[row] for row in packed], cut
-        check_truncation_side(tokenizer)
         pairs = [None] * len(texts) if text_pairs is None else tokenizer.ids(text_pairs)
         prompt_lengths = [0] * len(texts) if prompts is None else map(len, tokenizer.ids(prompts))
         rows, cut = [], []

@@ -77,6 +77,7 @@ def prepare(options: Options) -> Prepared:
     make_way.check(texts, examples)
     task.check(checked, valid_examples, options.out_of_scope_label)
     tokenizer = source.needed_tokenizer()
+    task.check_tokenizer(tokenizer)
     train = task.for_training(task.encode(examples, tokenizer))
     valid = task.encode(valid_examples, tokenizer)
     way = make_way(options, source, tokenizer, task, train, valid)
