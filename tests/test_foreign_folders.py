@@ -165,7 +165,7 @@ def test_each_runtime_cuts_at_the_beginning(case, tmp_path):
 def test_windows_are_not_cut_at_the_beginning(case, tmp_path):
     model, tokenizer = zoo.make(case), BertTokenizer(TINY_VOCABULARY, truncation_side="left")
     tokenizer.save_settings(zoo.copy(zoo.model(case), tmp_path / "model"))
-    options = {} if case != "prompts" else {"doc_stride": 4}
+    options = {"tag": {"labels": ["O", "B-x", "I-x"]}, "prompts": {"doc_stride": 4}}.get(case, {})
     for use in (lambda: dataclasses.replace(model, tokenizer=tokenizer),
                 lambda: FineTuned.load(tmp_path / "model"),
                 lambda: export_text_model(model.model, tokenizer, tmp_path / "saved_model", **options)):
