@@ -8,7 +8,11 @@ import re
 
 from mkdocs.structure.files import File
 
+from keras_bert import config as bert_config
 from keras_bert.cli import COMMANDS, arguments_of, module_of, summary_of, usage_of
+from keras_bert.serving import embeddings, rerank
+from keras_bert.text import tokenizer_files
+from keras_bert.weights import huggingface, kerashub, sentence_transformers
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = {"changelog.md": "CHANGELOG.md", "ko.md": "README.ko.md"}
@@ -24,6 +28,38 @@ def on_files(files, config):
     reference = "".join(map(command, COMMANDS))
     files.append(File.generated(config, "commands.md", content=(
         f"# Command line\n\n`keras-bert COMMAND --help` prints the same.\n\n{reference}")))
+    files.append(File.generated(config, "keys.md", content=keys_page()))
+
+
+FILES = {
+    "Hugging Face, Google and the Model Garden": [bert_config.KEYS, huggingface.CROSS_ENCODER_KEYS],
+    "The tokenizer": tokenizer_files.KEYS,
+    "sentence-transformers": [huggingface.LIBRARY_KEYS, *sentence_transformers.KEYS],
+    "KerasHub": [*kerashub.KEYS, tokenizer_files.KERAS_HUB_KEYS],
+    "Requests to the server": [*rerank.KEYS.values(), embeddings.KEYS],
+}
+
+
+def keys_page():
+    """Returns the page of the keys of foreign files and requests."""
+    sections = [f"## {title}\n\n{''.join(map(keys_section, group))}" for title, group in FILES.items()]
+    return ("# Keys of other libraries' files\n\nThis package reads files that other libraries wrote. It follows the "
+            "keys under *applied*. Keys under *no effect* change no answer. Under *refused unless* are the only "
+            "accepted values of other keys. A key of a file that is not on this page is refused. `keras-bert convert "
+            "--allow_inexact` leaves out what is refused. Of a request, unknown keys are ignored.\n\n"
+            ) + "".join(sections)
+
+
+def keys_section(keys):
+    rows = [("applied", " ".join(f"`{key}`" for key in keys.applied.split()))] if keys.applied else []
+    rows += [(f"no effect: {html.escape(reason)}", " ".join(f"`{key}`" for key in names.split()))
+             for reason, names in keys.without_effect.items()]
+    if keys.neutral:
+        rows.append(("refused unless", "; ".join(
+            f"`{key}` {'is ' + ' or '.join(f'`{value}`' for value in allowed) if allowed else 'is left out'}"
+            for key, allowed in keys.neutral.items())))
+    return f"### {keys.place}\n\n| | Keys |\n|---|---|\n" + "".join(
+        f"| {name} | {cell} |\n" for name, cell in rows) + "\n"
 
 
 def command(name):

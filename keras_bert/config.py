@@ -103,7 +103,7 @@ KEYS = Keys(
      "output_attentions output_hidden_states output_scores output_past chunk_size_feed_forward attn_implementation "
      "_attn_implementation _attn_implementation_autoset tf_legacy_loss keys_to_ignore_at_inference",
      "names and versions": "transformers_version _name_or_path name_or_path _commit_hash language name license "
-     "adapters_version",
+     "base_model_prefix",
      "id2label says it": "label2id num_labels _num_labels",
      "the weights contain it": "sinusoidal_pos_embds emb_size",
      "BERT's code does not read it": "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
@@ -229,8 +229,8 @@ class BertConfig:
             raise InputError(f"model_type must be one of {', '.join(_IMPLIED)}; got {model_type!r}: {reason}; "
                              f"{_INSTEAD}")
         values = as_bert(values)
-        for difference in KEYS.differences(values):
-            raise InputError(f"{difference}: it is another architecture; {_INSTEAD}")
+        for key, rule in KEYS.differences(values).items():
+            raise InputError(f"{key} {rule}: it is another architecture; {_INSTEAD}")
         names = _DISTILBERT if model_type == "distilbert" else {}
         for name in _REQUIRED:
             if name not in values:

@@ -7,12 +7,14 @@ import shutil
 import numpy as np
 import pytest
 
+from keras_bert.config import KEYS
 from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.text import BertTokenizer
+from keras_bert.text.tokenizer_files import KEYS as TOKENIZER_KEYS
 from keras_bert.training import FineTuned
 
 import zoo
@@ -172,3 +174,47 @@ def test_windows_are_not_cut_at_the_beginning(case, tmp_path):
         with pytest.raises(InputError, match="truncation_side .* must be right .* windows"):
             use()
     assert not (tmp_path / "saved_model").exists()
+
+
+# The keys of published folders, other than those of every one of the kind.
+BERT = ("attention_probs_dropout_prob hidden_act hidden_dropout_prob hidden_size initializer_range intermediate_size "
+        "max_position_embeddings num_attention_heads num_hidden_layers type_vocab_size vocab_size")
+GOOGLE = (f"{BERT} directionality pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head "
+          "pooler_type")
+OF_TRANSFORMERS = f"{BERT} architectures model_type layer_norm_eps pad_token_id"
+SPECIAL = "unk_token sep_token pad_token cls_token mask_token"
+WORDPIECE = f"do_lower_case tokenize_chinese_chars strip_accents model_max_length tokenizer_class {SPECIAL}"
+PUBLISHED = {  # config.json, tokenizer_config.json
+    "Google's multilingual BERT": (GOOGLE, "do_lower_case"),
+    "KcBERT": (f"{GOOGLE} architectures model_type", "max_len do_lower_case"),
+    "klue-bert, klue-roberta": (f"{OF_TRANSFORMERS} bos_token_id eos_token_id gradient_checkpointing use_cache "
+                                "position_embedding_type tokenizer_class transformers_version",
+                                f"{WORDPIECE} bos_token eos_token do_basic_tokenize never_split"),
+    "KoELECTRA": (f"{OF_TRANSFORMERS} embedding_size summary_activation summary_last_dropout summary_type "
+                  "summary_use_proj", "do_lower_case model_max_length"),
+    "all-MiniLM": (f"{OF_TRANSFORMERS} _name_or_path gradient_checkpointing position_embedding_type use_cache "
+                   "transformers_version classifier_dropout",
+                   f"{WORDPIECE} name_or_path do_basic_tokenize never_split special_tokens_map_file"),
+    "newer all-MiniLM, bge, gte": (f"{OF_TRANSFORMERS} _name_or_path classifier_dropout id2label label2id torch_dtype",
+                                   f"{WORDPIECE} added_tokens_decoder clean_up_tokenization_spaces max_length "
+                                   "pad_to_multiple_of pad_token_type_id padding_side stride truncation_side "
+                                   "truncation_strategy"),
+    "ms-marco cross-encoders": (f"{OF_TRANSFORMERS} sbert_ce_default_activation_function id2label label2id "
+                                "sentence_transformers tokenizer_class", WORDPIECE),
+    "DistilBERT": ("activation architectures attention_dropout dim dropout finetuning_task hidden_dim id2label "
+                   "label2id initializer_range max_position_embeddings model_type n_heads n_layers output_past pad_token_id "
+                   "qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_ torchscript "
+                   "vocab_size",
+                   f"{WORDPIECE} full_tokenizer_file"),
+    "nlptown's sentiment model": (f"{GOOGLE} _num_labels finetuning_task id2label label2id layer_norm_eps output_past "
+                                  "model_type pad_token_id", "do_lower_case"),
+    "deepset's gbert": (f"{OF_TRANSFORMERS} language name", "do_lower_case max_len init_inputs"),
+    "TinyBERT": (f"{BERT} cell emb_size pre_trained structure training", ""),
+}
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_no_key_of_a_published_folder_is_unknown(family):
+    config, tokenizer = (dict.fromkeys(keys.split(), "a value") for keys in PUBLISHED[family])
+    assert KEYS.unknown(config) == []
+    assert next(keys for keys in TOKENIZER_KEYS if keys.place == CONFIG).unknown(tokenizer) == []

@@ -326,7 +326,7 @@ def test_jinas_and_coheres_form(server, path, documents, texts):
     assert [row["index"] for row in answer["results"]] == [1, 2]
     assert [row["relevance_score"] for row in answer["results"]] == pytest.approx(SCORES[:2])
     assert [row.get("document", {}).get("text") for row in answer["results"]] == texts
-    ignored = {"max_tokens_per_doc": 9, "raw_scores": True, "priority": 1, "rank_fields": None}
+    ignored = {"max_tokens_per_doc": None, "raw_scores": False, "priority": 1, "rank_fields": None}
     _, answer, _ = server.ask(path, body | ignored | {"return_documents": False, "top_n": None})
     assert [row["relevance_score"] for row in answer["results"]] == pytest.approx(SCORES)
     assert len(answer["results"]) == 3 and all("document" not in row for row in answer["results"])

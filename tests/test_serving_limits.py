@@ -85,6 +85,10 @@ def instances(*texts):
     ("/v2/rerank", {"query": "?", "documents": ["a"], "top_n": 0}, 400, "top_n: must be a whole number, at least 1"),
     ("/v1/rerank", {"query": "?", "documents": ["a"], "top_k": 1}, 400, "top_k: must be left out; the keys of this"),
     ("/v2/rerank", {"query": "?", "documents": ["a"], "rank_fields": ["title"]}, 400, "rank_fields: must be left out"),
+    ("/v1/rerank", {"query": "?", "documents": ["a"], "use_activation": False}, 400, "use_activation: must be True"),
+    ("/v2/rerank", {"query": "?", "documents": ["a"], "max_tokens_per_doc": 9}, 400, "max_tokens_per_doc: must be lef"),
+    ("/rerank", {"query": "?", "texts": ["a"], "truncation_direction": "Left"}, 400, "truncation_direction: must be R"),
+    (EMBED, {"model": "words", "input": "a", "normalize": False}, 400, "normalize: must be True; got False"),
 ])
 def test_what_is_refused(server, path, body, status, message):
     """Of the rules about tensors there is one case; tests/test_serving_tensors.py has the others."""

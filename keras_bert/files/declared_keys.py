@@ -26,10 +26,10 @@ class Keys:
     without_effect: Mapping[str, str] = dataclasses.field(default_factory=dict)
     neutral: Mapping[str, Collection[Any]] = dataclasses.field(default_factory=dict)
 
-    def differences(self, values: Mapping[str, Any]) -> list[str]:
-        """Returns a line, without the place, for each key with a value that this package cannot follow."""
-        return [f"{key} must be {_shown(allowed)}; got {values[key]!r:.60}"
-                for key, allowed in self.neutral.items() if values.get(key) is not None and values[key] not in allowed]
+    def differences(self, values: Mapping[str, Any]) -> dict[str, str]:
+        """Returns the keys with a value that this package cannot follow, and for each one the rule and the value."""
+        return {key: f"must be {' or '.join(map(str, allowed)) or 'left out'}; got {values[key]!r:.60}"
+                for key, allowed in self.neutral.items() if values.get(key) is not None and values[key] not in allowed}
 
     def unknown(self, values: Mapping[str, Any]) -> list[str]:
         """Returns a line for the keys that nothing here knows."""
@@ -39,7 +39,8 @@ class Keys:
 
     def all_differences(self, values: Mapping[str, Any]) -> list[str]:
         """Returns the lines of `differences` and of `unknown`."""
-        return [*(f"{self.place}: {line}" for line in self.differences(values)), *self.unknown(values)]
+        return [*(f"{self.place}: {key} {rule}" for key, rule in self.differences(values).items()),
+                *self.unknown(values)]
 
 
 def check_followed(folder: Path, differences: Collection[str]) -> None:
@@ -47,7 +48,3 @@ def check_followed(folder: Path, differences: Collection[str]) -> None:
     if differences:
         raise InputError(f"{os.fspath(folder)}: its files say what keras_bert cannot follow: {'; '.join(differences)}; "
                          "to go on without it, pass ", Option("allow_inexact=True"), " to convert")
-
-
-def _shown(allowed: Collection[Any]) -> str:
-    return " or ".join(map(str, allowed)) if allowed else "left out"

@@ -15,6 +15,8 @@ import numpy as np
 import orjson
 from pydantic_core import from_json
 
+from keras_bert.files.declared_keys import Keys
+
 DEFAULT = "serving_default"
 STRING = np.dtype(object)
 Arrays = dict[str, np.ndarray]  # the tensors of a request or of its answer, by name
@@ -226,12 +228,11 @@ def parse(body: bytes, limits: Limits, reserve: Reserve) -> dict[str, Any]:
     return request
 
 
-def check_keys(values: Mapping[str, Any], refused: Sequence[str], keys: Sequence[str]) -> None:
-    """Raises a `RequestError` that names the `keys` of a request if it has a value for one that is `refused`: other
-    servers would answer differently. All others are ignored, because clients send what only some servers know."""
-    for name in refused:
-        if values.get(name) is not None:
-            raise RequestError(400, f"{name}: must be left out; the keys of this request are {', '.join(keys)}")
+def check_keys(values: Mapping[str, Any], keys: Keys) -> None:
+    """Raises a `RequestError` if a key of a request has a value with which other servers would answer differently.
+    Unknown keys are ignored, because clients send what only some servers know."""
+    for key, rule in keys.differences(values).items():
+        raise RequestError(400, f"{key}: {rule}; the keys of this request are {', '.join(keys.applied.split())}")
 
 
 def _columns_of_rows(rows: Any, specs: Mapping[str, Spec]) -> dict[str, list]:

@@ -64,7 +64,8 @@ KEYS = (
          {"ids to text": "clean_up_tokenization_spaces spaces_between_special_tokens decoder",
           _TRAINING: "chat_template response_template response_schema bos_token eos_token",
           _VERSIONS: "name_or_path special_tokens_map_file tokenizer_file vocab_file backend from_slow is_local "
-                     "local_files_only use_fast files_loaded transformers_version processor_class _commit_hash",
+                     "local_files_only use_fast files_loaded transformers_version processor_class _commit_hash "
+                     "full_tokenizer_file added_tokens_file init_inputs",
           "calls say it": "max_length stride truncation_strategy truncation padding pad_to_multiple_of",
           "padding is masked": "pad_token_type_id",
           "special tokens in texts are always split": "split_special_tokens",

@@ -34,7 +34,7 @@ _CROSS_ENCODER, _OLD_CROSS_ENCODER = "sentence_transformers", "sbert_ce_default_
 LIBRARY = "config_sentence_transformers.json"
 LIBRARY_KEYS = Keys(LIBRARY, "prompts default_prompt_name activation_fn model_type",
                     {"names and versions": "__version__"}, {"truncate_dim": (), "similarity_fn_name": ("cosine",)})
-_CROSS_ENCODER_KEYS = Keys(f"config.json: {_CROSS_ENCODER}", "activation_fn", {"names and versions": "version"})
+CROSS_ENCODER_KEYS = Keys(f"config.json: {_CROSS_ENCODER}", "activation_fn", {"names and versions": "version"})
 # Files that change the model, and are not read.
 _ADAPTERS = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "pytorch_adapter.bin")
 _HEADS = {"model_head.pkl": "SetFit's classifier on the embeddings", "pytorch_model_head.bin": "a head of adapters"}
@@ -82,7 +82,7 @@ def read(path: str, config: str | None = None) -> Source:
     settings, files = _settings(path, values), read_tokenizer_files(path, values)
     library = read_object(os.path.join(path, LIBRARY))
     differences = [*CONFIG_KEYS.unknown(values), *LIBRARY_KEYS.all_differences(library),
-                   *_CROSS_ENCODER_KEYS.all_differences(values.get(_CROSS_ENCODER) or {})]
+                   *CROSS_ENCODER_KEYS.all_differences(values.get(_CROSS_ENCODER) or {})]
     differences += [f"{name}: {head} is not read" for name, head in _HEADS.items()
                     if os.path.exists(os.path.join(path, name))]
     if kind == "regression" and (reranker := _cross_encoder(path, values, library)):
