@@ -16,7 +16,7 @@ GARDEN = ["tf-models-official==2.20.*", "tensorflow==2.20.*", "tensorflow-text==
 REPORT = ["matplotlib>=3.9", "tensorboard"]
 # What tests and benchmarks compare with. On Linux, PyTorch's wheel on the index brings gigabytes of CUDA libraries that
 # nothing here uses; its wheel for CPUs is enough.
-PEERS = [*GARDEN, "torch==2.13.0", "transformers>=5", "datasets", "keras-hub", "jax"]
+PEERS = [*GARDEN, "torch==2.13.0", "transformers>=5", "sentence-transformers", "datasets", "keras-hub", "jax"]
 # Other runtimes to measure the speed beside (benchmarks).
 BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
 # A server of exports. The messages of gRPC are those of tensorflow-serving-api, which TensorFlow's own version must

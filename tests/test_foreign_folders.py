@@ -20,7 +20,7 @@ from keras_bert.training import FineTuned
 import zoo
 from conftest import TINY_VOCABULARY, Peer
 
-transformers = Peer("transformers")
+transformers, sentence_transformers = Peer("transformers"), Peer("sentence_transformers")
 LONG = "turn the lamp off and the music on " * 4
 TEXTS = [LONG, "the lamp", "", "música", "the" * 40 + " lamp", "the" * 70]
 PAIRS = ["the music " * 20, LONG, "off", LONG, "the lamp", ""]
@@ -138,6 +138,39 @@ def test_what_is_not_followed_is_refused(folder, tmp_path, name, changes, line):
         assert any(line in text for text in lines)
 
 
+@pytest.fixture(scope="module")
+def embedder(saved, tmp_path_factory):
+    """A folder that sentence-transformers wrote."""
+    folder = tmp_path_factory.mktemp("embedder") / "folder"
+    library = sentence_transformers.sentence_transformer.modules
+    transformer = sentence_transformers.base.modules.Transformer(str(saved))
+    sentence_transformers.SentenceTransformer(
+        modules=[transformer, library.Pooling(8), sentence_transformers.base.modules.Normalize()]).save(str(folder))
+    return folder
+
+
+@pytest.mark.peers
+@pytest.mark.filterwarnings("ignore:texts cut at max_length")
+@pytest.mark.parametrize(("name", "values"), [
+    (MODULE, {}),
+    (MODULE, {"max_seq_length": 9}),
+    (MODULE, {"processing_kwargs": {"text": {"max_length": 9}}}),
+    (MODULE, {"processing_kwargs": {"common": {"max_length": 9, "padding": "longest"}}, "max_seq_length": 20}),
+    (MODULE, {"processor_kwargs": {"model_max_length": 9}, "max_seq_length": 20}),
+    (MODULE, {"tokenizer_args": {"truncation_side": "left"}, "max_seq_length": 9}),
+    (CONFIG, {"truncation_side": "left"}),
+    ("sentence_roberta_config.json", {"max_seq_length": 9}),
+], ids=str)
+def test_embeddings_are_those_of_sentence_transformers(embedder, tmp_path, name, values):
+    folder = shutil.copytree(embedder, tmp_path / "folder")
+    if name.startswith("sentence_r"):
+        (folder / MODULE).unlink()
+    change(folder, name, values)
+    convert(folder, tmp_path / "model", "keras_bert")
+    expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
+    np.testing.assert_allclose(FineTuned.load(tmp_path / "model").predict(TEXTS), expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("case", ["intent", "pairs", "cls"])
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")
 def test_each_runtime_cuts_at_the_beginning(case, tmp_path):
@@ -202,8 +235,8 @@ PUBLISHED = {  # config.json, tokenizer_config.json
     "ms-marco cross-encoders": (f"{OF_TRANSFORMERS} sbert_ce_default_activation_function id2label label2id "
                                 "sentence_transformers tokenizer_class", WORDPIECE),
     "DistilBERT": ("activation architectures attention_dropout dim dropout finetuning_task hidden_dim id2label "
-                   "label2id initializer_range max_position_embeddings model_type n_heads n_layers output_past pad_token_id "
-                   "qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_ torchscript "
+                   "label2id initializer_range max_position_embeddings model_type n_heads n_layers output_past "
+                   "pad_token_id qa_dropout seq_classif_dropout sinusoidal_pos_embds tie_weights_ torchscript "
                    "vocab_size",
                    f"{WORDPIECE} full_tokenizer_file"),
     "nlptown's sentiment model": (f"{GOOGLE} _num_labels finetuning_task id2label label2id layer_norm_eps output_past "
