@@ -27,6 +27,7 @@ def _any_of(spans: Iterable[tuple[int, int]]) -> str:
     return "[" + "".join(f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in spans) + "]"
 
 
+_BORDERS = {True: re.compile(f"[ \\t\\n\\r\u3000]|{_any_of(CJK)}"), False: re.compile("[ \\t\\n\\r\u3000]")}
 _CJK, _RUN = re.compile(_any_of(CJK)), re.compile(_any_of(ASSIGNED) + "+")
 
 
@@ -65,6 +66,12 @@ class Rules:
     def __post_init__(self) -> None:
         check_rules(("normalization", self.normalization, f"one of {', '.join(NORMALIZATIONS)}",
                      self.normalization in NORMALIZATIONS))
+
+    @property
+    def border(self) -> re.Pattern[str]:
+        """White space or an ideograph, before which a text can be divided: the words of both parts are those of the
+        text."""
+        return _BORDERS[self.split_cjk]
 
     def normalize(self, text: str) -> str:
         """Returns the words of a text as one str, with white space between them and possibly at both ends."""

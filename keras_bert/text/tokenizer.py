@@ -2,6 +2,7 @@
 graph."""
 
 import os
+import sys
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
@@ -25,6 +26,7 @@ from keras_bert.text.tokenizer_files import (
 )
 from keras_bert.text.vocabulary import has_capitals, holds_hangul_syllables, load_vocabulary
 
+_CHARACTERS = 8  # of a long text that are read at first, for each id that is needed
 _MAX_LENGTH = 128  # of an input, if neither the call nor the tokenizer says one
 UNKNOWN = "[UNK]"
 
@@ -133,17 +135,34 @@ class BertTokenizer:
         """Returns the ids of each text, without [CLS] and [SEP]."""
         return self._ids("texts", texts)
 
-    def _ids(self, name: str, texts: Iterable[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self.wordpiece.encode_batch_fast(self._normalized(name, texts))]
+    def _ids(self, name: str, texts: Iterable[str], needed: int = sys.maxsize) -> list[list[int]]:
+        return [encoding.ids for encoding in self.wordpiece.encode_batch_fast(self._normalized(name, texts, needed))]
 
-    def _normalized(self, name: str, texts: Iterable[str]) -> list[str]:
-        """Returns the words of each text, see `Rules.normalize`. Messages call the texts `name`."""
-        texts = as_texts(name, texts)
+    def _normalized(self, name: str, texts: Iterable[str], needed: int = sys.maxsize) -> list[str]:
+        """Returns the words of each text, see `Rules.normalize`; of a long text those of a `part` with the `needed`
+        number of ids. Messages call the texts `name`."""
+        texts, long = as_texts(name, texts), _CHARACTERS * needed
         try:
-            return [self.rules.normalize(text) for text in texts]
+            return [self.rules.normalize(text if len(text) <= long else self.part(text, needed)) for text in texts]
         except (AttributeError, TypeError):
             check_texts(name, texts)
             raise
+
+    def part(self, text: str, needed: int) -> str:
+        """Returns a part of a text, from the end that is not cut, with at least the `needed` number of ids, or the text
+        if it has fewer. The ids of the part are those of the text there."""
+        size = _CHARACTERS * needed
+        while size < len(text):
+            if self.truncation_side == "right":
+                border = self.rules.border.search(text, size)
+                part = text[:border.start()] if border else text
+            else:
+                border = self.rules.border.search(text, len(text) - size)
+                part = text[border.start():] if border else text
+            if len(self.wordpiece.encode(self.rules.normalize(part)).ids) >= needed:
+                return part
+            size *= 2
+        return text
 
     def flat_ids(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the concatenated ids of all texts and the number of ids of each text: int32 [ids], int64 [texts]. For
@@ -186,8 +205,8 @@ class BertTokenizer:
             max_length = self.default_length
         if max_length < 3:
             raise InputError(Option("max_length"), f" must be at least 3; got {max_length}")
-        firsts = self._ids("texts", texts)
-        seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs)
+        firsts = self._ids("texts", texts, max_length)
+        seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs, max_length)
         if len(firsts) != len(seconds):
             raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
         packed = [self.with_segments(*packing.pack(first, second, self.cls_id, self.sep_id, max_length,

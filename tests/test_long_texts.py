@@ -1,0 +1,38 @@
+"""Of a long text, only the part that a model reads is tokenized."""
+
+import random
+
+import pytest
+
+from keras_bert.text import BertTokenizer
+from keras_bert.text.packing import pack
+
+from conftest import TINY_VOCABULARY
+
+# Words, white space that Python and BERT see differently, characters that change with their neighbours, ideographs.
+PARTS = ["the", "lamp", " ", "\n", "\t", "\u3000", "\x0b", "\x85", "\u2003", "Σ", "ΟΔΟΣ", "'", ".", "é", "e\u0301", "각",
+         "\u1100\u1161", "中", "豈", "\u0301", "\ufffd", "\0", "music" * 50, "\U000e0001", "İ"]
+
+
+@pytest.mark.parametrize("side", ["right", "left"])
+@pytest.mark.parametrize("rules", [
+    {}, {"lower_case": False}, {"split_cjk": False}, {"normalization": "NFC"}, {"strip_accents": False}], ids=str)
+def test_the_inputs_are_those_of_the_whole_texts(rules, side):
+    rng, tokenizer = random.Random(1), BertTokenizer(TINY_VOCABULARY, truncation_side=side, **rules)
+    texts = ["".join(rng.choices(PARTS, [3, 3, 4] + [1] * (len(PARTS) - 3), k=rng.choice([30, 300, 1500])))
+             for _ in range(100)]
+    whole = tokenizer.ids(texts)
+    for length in (3, 8, 20):
+        assert [ids for ids, _ in tokenizer.pack(texts, None, length)] == [
+            pack(ids, None, tokenizer.cls_id, tokenizer.sep_id, length, side)[0] for ids in whole]
+        packed, cut = tokenizer.pack_with_cuts(texts, texts[::-1], length)
+        assert packed == [pack(first, second, tokenizer.cls_id, tokenizer.sep_id, length, side)
+                          for first, second in zip(whole, whole[::-1])]
+        assert cut == [row for row, (first, second) in enumerate(zip(whole, whole[::-1]))
+                       if len(first) + len(second) > length - 3]
+
+
+def test_a_long_text_is_not_tokenized_as_a_whole():
+    tokenizer = BertTokenizer(TINY_VOCABULARY)
+    assert len(tokenizer.part("the lamp " * 100_000, 16)) < 200
+    assert tokenizer.part("the lamp " * 5, 16) == "the lamp " * 5
