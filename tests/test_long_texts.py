@@ -10,8 +10,8 @@ from keras_bert.text.packing import pack
 from conftest import TINY_VOCABULARY
 
 # Words, white space that Python and BERT see differently, characters that change with their neighbours, ideographs.
-PARTS = ["the", "lamp", " ", "\n", "\t", "\u3000", "\x0b", "\x85", "\u2003", "Σ", "ΟΔΟΣ", "'", ".", "é", "e\u0301", "각",
-         "\u1100\u1161", "中", "豈", "\u0301", "\ufffd", "\0", "music" * 50, "\U000e0001", "İ"]
+PARTS = ["the", "lamp", " ", "\n", "\t", "\u3000", "\x0b", "\x85", "\u2003", "Σ", "ΟΔΟΣ", "'", ".", "é", "e\u0301",
+         "각", "\u1100\u1161", "中", "豈", "\u0301", "\ufffd", "\0", "music" * 50, "\U000e0001", "İ"]
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
@@ -19,8 +19,8 @@ PARTS = ["the", "lamp", " ", "\n", "\t", "\u3000", "\x0b", "\x85", "\u2003", "Σ
     {}, {"lower_case": False}, {"split_cjk": False}, {"normalization": "NFC"}, {"strip_accents": False}], ids=str)
 def test_the_inputs_are_those_of_the_whole_texts(rules, side):
     rng, tokenizer = random.Random(1), BertTokenizer(TINY_VOCABULARY, truncation_side=side, **rules)
-    texts = ["".join(rng.choices(PARTS, [3, 3, 4] + [1] * (len(PARTS) - 3), k=rng.choice([30, 300, 1500])))
-             for _ in range(100)]
+    texts = ["".join(rng.choices(PARTS, [3, 3, 4] + [1] * (len(PARTS) - 3), k=rng.choice([30, 300, 900])))
+             for _ in range(30)]
     whole = tokenizer.ids(texts)
     for length in (3, 8, 20):
         assert [ids for ids, _ in tokenizer.pack(texts, None, length)] == [
