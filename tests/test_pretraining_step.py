@@ -12,7 +12,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.pretraining.objective import Objective
 from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer
-from keras_bert.training.optimizer import WarmupDecay, make_pretraining_optimizer
+from keras_bert.training.optimizer import WarmupDecay, make_optimizer, make_pretraining_optimizer
 from keras_bert.weights import garden
 from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.source import Weights
@@ -187,14 +187,19 @@ def test_loss_scores_and_gradients_equal_the_garden(weights):
                  {name: tf.convert_to_tensor(gradient).numpy() for name, gradient in wanted.items()})
 
 
+def pytorch_optimizer(parameters):
+    """AdamW that spares biases and layer norms."""
+    spared = [parameter for name, parameter in parameters.items() if name.endswith("bias") or "LayerNorm" in name]
+    decayed = [parameter for name, parameter in parameters.items() if not (name.endswith("bias") or "Norm" in name)]
+    return torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": spared, "weight_decay": 0}],
+                             lr=0.01, betas=(0.9, 0.999), eps=1e-6)
+
+
 def test_steps_equal_pytorch():
     """Four whole steps of AdamW: gradients, clipping, decay, schedule."""
     model = make_model(ONE_BLOCK)
     replica, parameters = pytorch_replica(model)
-    spared = [parameter for name, parameter in parameters.items() if name.endswith("bias") or "LayerNorm" in name]
-    decayed = [parameter for name, parameter in parameters.items() if not (name.endswith("bias") or "Norm" in name)]
-    optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": spared, "weight_decay": 0}],
-                                  lr=0.01, betas=(0.9, 0.999), eps=1e-6)
+    optimizer = pytorch_optimizer(parameters)
     schedule = transformers.get_polynomial_decay_schedule_with_warmup(optimizer, 2, 50, lr_end=0, power=2)
     losses = []
     for batch in BATCHES:
@@ -208,6 +213,32 @@ def test_steps_equal_pytorch():
     assert_close(got, {name: parameter.detach().numpy() for name, parameter in parameters.items()})
     assert all(np.abs(got[name] - before[name]).max() > 1e-3 for name in got if not name.endswith("key.bias"))
     assert trained().scores()["loss"] == pytest.approx(sum(losses).item() / 4, abs=1e-5)  # all have as many masked
+
+
+def in_rows(gradient):
+    """A gradient as `tf.IndexedSlices`, each row in two halves."""
+    rows = np.tile(np.arange(len(gradient)), 2)
+    return tf.IndexedSlices(tf.constant(np.concatenate([gradient, gradient]) / 2), rows, gradient.shape)
+
+
+def test_fine_tuning_steps_equal_pytorch():
+    """Five steps of AdamW with warm-up, decay and clipping, both given the same gradients: ours of the embeddings in
+    rows, as TensorFlow has them, where a row may occur twice."""
+    model, holder, rng = make_model(), make_model(), np.random.default_rng(0)
+    replica, parameters = pytorch_replica(model)
+    ours, optimizer = make_optimizer(model, 0.01, 10, 0.2, DECAY), pytorch_optimizer(parameters)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 2, 10)
+    for _ in range(5):
+        gradients = [rng.normal(0, 0.1, variable.shape).astype("float32") for variable in model.weights]
+        holder.set_weights(gradients)
+        for name, gradient in in_form(holder, HUGGINGFACE).items():
+            parameters[name].grad = torch.tensor(gradient)
+        assert torch.nn.utils.clip_grad_norm_(replica.parameters(), 1.0) > 5  # it does clip
+        optimizer.step()
+        schedule.step()
+        ours.apply([in_rows(gradient) if variable.name == "embeddings" else tf.constant(gradient)
+                    for variable, gradient in zip(model.weights, gradients)], model.weights)
+    assert_close(in_form(model, HUGGINGFACE), {name: value.detach().numpy() for name, value in parameters.items()})
 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb"])
@@ -233,11 +264,11 @@ def test_optimizers_equal_the_gardens(name):
                  {path: replica.numpy() for path, replica in replicas.items()})
 
 
-@pytest.mark.parametrize("warmup", [7, 0])
-def test_schedule_equals_transformers(warmup):
+@pytest.mark.parametrize("warmup,power", [(7, 2), (0, 1)])
+def test_schedule_equals_transformers(warmup, power):
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
-    peer = transformers.get_polynomial_decay_schedule_with_warmup(optimizer, warmup, 50, lr_end=0, power=2)
-    ours = WarmupDecay(0.3, warmup, 50, 2)
+    peer = transformers.get_polynomial_decay_schedule_with_warmup(optimizer, warmup, 50, lr_end=0, power=power)
+    ours = WarmupDecay(0.3, warmup, 50, power)
     for step in range(53):
         assert float(ours(step)) == pytest.approx(peer.get_last_lr()[0], abs=1e-7), step
         optimizer.step()
