@@ -52,7 +52,7 @@ def check_shared(**options):
     """A batch in parts, or on two devices, of which the first has three masked tokens for each of the other's: the same
     weights and scores as in one."""
     trainer = make_trainer(**options)
-    for got, wanted in zip(weights_after(trainer, 4), trained().model.get_weights(), strict=True):
+    for got, wanted in zip(weights_after(trainer, 3), trained().model.get_weights(), strict=True):
         np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-6)
     assert trainer.scores() == pytest.approx(trained().scores(), rel=1e-6)
     batches = [*BATCHES[:2], make_batch(9)]
@@ -115,14 +115,14 @@ def test_on_two_devices():
 
 
 def test_bfloat16_learns_with_float32_weights(eager):
-    trainer = make_trainer([BATCHES[0]] * 12, dtype="mixed_bfloat16")
+    trainer = make_trainer([BATCHES[0]] * 7, dtype="mixed_bfloat16")
     losses = []
-    for steps in (1, 10, 1):
+    for steps in (1, 5, 1):
         trainer.reset()
         trainer.train(steps)
         losses.append(trainer.scores()["loss"])
     assert losses[0] == pytest.approx(scores_of(make_model(ONE_BLOCK), BATCHES[:1])["loss"], abs=0.05)
-    assert losses[2] < 0.7 * losses[0]
+    assert losses[2] < 0.8 * losses[0]
     assert {variable.dtype for variable in trainer.trainable_variables} == {"float32"}
     assert trainer.model.bert.compute_dtype == "bfloat16"
 
