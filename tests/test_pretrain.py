@@ -14,10 +14,10 @@ from keras_bert.models import BertPretrainer
 from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
 from keras_bert.pretraining.report import baselines
 from keras_bert.text import BertTokenizer
-from keras_bert.training import pretrain
+from keras_bert.training import fill_mask, pretrain
 from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay
 
-from conftest import TINY_VOCABULARY, random_inputs, randomize
+from conftest import SMALL, TINY_VOCABULARY, random_inputs, randomize
 
 CONFIG = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
           "intermediate_size": 64, "max_position_embeddings": 32, "initializer_range": 0.1}
@@ -252,3 +252,30 @@ def test_files_without_a_folder(examples, tmp_path):
         pretrain(f"{tmp_path}/files/*.tfrecord", **arguments)
     model = pretrain(f"{tmp_path}/files/*.tfrecord", **arguments, vocab=examples)
     assert model.next_sentence is not None
+
+
+TEXTS = 9 * ["[MASK]", "play some [MASK] in the [MASK] please", "turn on the [MASK]", "i [MASK] a [MASK] for [MASK]"]
+
+
+def test_masks_are_filled_in_bounded_batches_which_change_nothing(tokenizer, monkeypatch):
+    model = randomize(BertPretrainer(BertLayer(SMALL)))
+    sizes, call = [], BertPretrainer.call
+    monkeypatch.setattr(BertPretrainer, "call", lambda self, inputs, **options: (
+        sizes.append(len(inputs["input_word_ids"])), call(self, inputs, **options))[1])
+    wanted = fill_mask(model, tokenizer, TEXTS, top_k=3, batch_size=len(TEXTS))
+    assert sizes == [36]
+    got = fill_mask(model, tokenizer, TEXTS, top_k=3)
+    assert sizes == [36, 32, 4]
+    assert [len(masks) for masks in got] == [1, 2, 1, 3] * 9
+    for masks, others in zip(got, wanted, strict=True):
+        for guesses, other in zip(masks, others, strict=True):
+            assert [piece for piece, _ in guesses] == [piece for piece, _ in other]
+            np.testing.assert_allclose([score for _, score in guesses], [score for _, score in other], rtol=1e-5)
+    assert fill_mask(model, tokenizer, iter([])) == []
+    assert fill_mask(model, tokenizer, iter(TEXTS), top_k=3, batch_size=len(TEXTS)) == wanted
+
+
+def test_masks_are_filled_in_lists_of_texts_alone(tokenizer):
+    for texts, message in (("a [MASK]", "texts must be a list"), (["a [MASK]", None], "texts: row 2")):
+        with pytest.raises(InputError, match=message):
+            fill_mask(None, tokenizer, texts)
