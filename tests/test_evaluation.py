@@ -24,8 +24,7 @@ def answers(seed, texts, classes, unused=0):
     return probabilities.astype("float32"), targets
 
 
-@pytest.mark.parametrize("texts,classes,unused", [(200, 5, 0), (50, 30, 0), (200, 6, 2), (90, 2, 0), (1, 2, 0),
-                                                  (1_000_000, 2, 0)])
+@pytest.mark.parametrize("texts,classes,unused", [(50, 30, 0), (200, 6, 2), (1, 2, 0), (100_000, 2, 0)])
 def test_equal_to_scikit_learn(texts, classes, unused):
     probabilities, targets = answers(0, texts, classes, unused)
     labels = [f"label {i}" for i in range(classes)]
@@ -66,7 +65,7 @@ def test_calibration_error_by_its_definition():
 
 
 @given(st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.5, 0.7, 0.9, 1.0]), st.booleans()), min_size=1, max_size=30))
-@settings(deadline=None)
+@settings(deadline=None, max_examples=50)
 def test_the_threshold_has_the_best_f1_of_all(texts):
     scores, reject = (np.array(column) for column in zip(*texts))
     if not reject.any() or reject.all():

@@ -8,20 +8,22 @@ import os
 import pathlib
 import shutil
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from tensorflow.python.framework.config import disable_op_determinism
 
 from keras_bert.errors import InputError
-from keras_bert.export import export_encoder
+from keras_bert.export import export_encoder, export_text_model
+from keras_bert.export.checking import FAILED
+from keras_bert.export.text_model import TextModel, make_head
+from keras_bert.export.verify import verify
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier
+from keras_bert.models import BertClassifier, BertPretrainer
 
 import zoo
-from conftest import TINY, TINY_VOCABULARY, random_inputs
-
-NAMES = ("input_word_ids", "input_mask", "input_type_ids")
+from conftest import SMALL, TINY, TINY_VOCABULARY, few_objects, random_inputs, randomize
 
 
 @pytest.fixture(scope="module", params=[
@@ -35,9 +37,20 @@ def loaded(path):
     return zoo.loaded(path)
 
 
+@pytest.fixture
+def with_lora(bert):
+    """Whose additions are large, in a dense layer besides those of `enable_lora` too."""
+    inputs = random_inputs(3, 7)
+    before = bert(inputs)[0]
+    bert.enable_lora(2)
+    bert.blocks[1].intermediate.enable_lora(3, lora_alpha=6)
+    randomize(bert)
+    assert np.abs(bert(inputs)[0] - before).max() > 0.2
+    return bert
+
+
 def as_dict(inputs, segments="input_type_ids"):
-    return {"input_word_ids": tf.constant(inputs["input_word_ids"]), "input_mask": tf.constant(inputs["input_mask"]),
-            segments: tf.constant(inputs["segment_ids"])}
+    return dict(zip(("input_word_ids", "input_mask", segments), map(tf.constant, inputs.values())))
 
 
 @pytest.mark.parametrize("batch,length,segments", [
@@ -45,9 +58,7 @@ def as_dict(inputs, segments="input_type_ids"):
 def test_lines_1_3_and_4(loaded, source, batch, length, segments):
     inputs = random_inputs(batch, length)
     outputs = loaded(as_dict(inputs, segments))
-    assert sorted(outputs) == ["default", "encoder_outputs", "pooled_output", "sequence_output"]
     assert len(outputs["encoder_outputs"]) == TINY.num_hidden_layers
-    assert {tensor.dtype for tensor in tf.nest.flatten(outputs)} == {tf.float32}
     expected = source.encode(inputs)._asdict()
     for key in outputs.keys() - {"default"}:
         for got, value in zip(tf.nest.flatten(outputs[key]), tf.nest.flatten(expected[key]), strict=True):
@@ -55,38 +66,53 @@ def test_lines_1_3_and_4(loaded, source, batch, length, segments):
     np.testing.assert_array_equal(outputs["default"], outputs["pooled_output"])
 
 
-def test_line_1_list(loaded):
-    inputs = as_dict(random_inputs(2, 5))
-    outputs = loaded(list(inputs.values()))
-    assert isinstance(outputs, list)
-    for got, key in zip(outputs, ("pooled_output", "sequence_output"), strict=True):
-        np.testing.assert_allclose(got, loaded(inputs)[key], atol=2e-6)
-
-
-def test_lines_2_and_6_dropout(loaded):
-    inputs = as_dict(random_inputs(2, 5))
-    for training, low, high in ((False, 0, 1e-6), (True, 1e-3, 1)):
-        outputs = np.stack([loaded(inputs, training=training)["pooled_output"] for _ in range(20)])
-        assert low <= outputs.std(axis=0).max() <= high
-
-
-def test_what_it_refuses(bert, tokenizer, tmp_path):
-    with pytest.raises(InputError, match="a BertLayer or a BertPretrainer; got BertClassifier; .*pass model.bert"):
-        export_encoder(BertClassifier(bert, 2), tmp_path / "out", tokenizer)
-    small = BertLayer(dataclasses.replace(TINY, vocab_size=59))
-    with pytest.raises(InputError, match=r"at most vocab_size \(59\) tokens; got 60"):
-        export_encoder(small, tmp_path / "out", tokenizer)
-    with pytest.raises(InputError, match="float32, bfloat16.*int8"):
-        export_encoder(bert, tmp_path / "out", tokenizer, dtype="int8")
+@pytest.mark.filterwarnings("ignore:.*does not have a `quantize` method")
+def test_what_it_refuses(tokenizer, tmp_path):
+    model = BertClassifier(BertLayer(SMALL), 2)
+    small = BertLayer(dataclasses.replace(SMALL, vocab_size=59))
+    for call, message in (
+            (lambda: export_encoder(model, tmp_path / "out", tokenizer),
+             "a BertLayer or a BertPretrainer; got BertClassifier; .*pass model.bert"),
+            (lambda: export_encoder(small, tmp_path / "out", tokenizer),
+             r"at most vocab_size \(59\) tokens; got 60"),
+            (lambda: export_encoder(model.bert, tmp_path / "out", tokenizer, dtype="int8"),
+             "float32, bfloat16.*int8")):
+        with pytest.raises(InputError, match=message):
+            call()
+    with few_objects():
+        keras.Model.quantize(model, "int8")
+    with pytest.raises(InputError, match="model must not be quantized"):
+        export_encoder(model.bert, tmp_path / "out", tokenizer)
+    with pytest.raises(InputError, match="model must not be quantized"):
+        export_text_model(model, tokenizer, tmp_path / "out", labels=["a", "b"])
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow("recomputation, which an export must drop")
-def test_an_encoder_that_recomputes(bert, tokenizer, tmp_path):
-    inputs = random_inputs(2, 5)
-    export_encoder(bert.rebuild(gradient_checkpointing=True), tmp_path / "out", tokenizer)
-    outputs = tf.saved_model.load(str(tmp_path / "out"))(as_dict(inputs))
-    np.testing.assert_allclose(outputs["sequence_output"], bert(inputs)[1], atol=2e-6)
+@pytest.mark.slow("LoRA or recomputation, which an export must drop")
+def test_an_encoder_that_recomputes_and_a_masked_lm_with_lora(bert, with_lora, tokenizer, tmp_path):
+    inputs, positions = random_inputs(3, 7), np.array([[1, 2], [0, 1], [2, 0]], np.int32)
+    pretrainer = BertPretrainer(with_lora)
+    wanted = pretrainer(inputs | {"masked_lm_positions": positions})
+    for name, model in ("plain", bert.rebuild(gradient_checkpointing=True)), ("lora", pretrainer):
+        export_encoder(model, tmp_path / name, tokenizer)
+        loaded = tf.saved_model.load(str(tmp_path / name))
+        got = loaded.signatures["serving_default"](**as_dict(inputs))["sequence_output"]
+        np.testing.assert_allclose(got, getattr(model, "bert", model)(inputs)[1], atol=2e-6)
+    got = loaded.mlm(as_dict(inputs) | {"masked_lm_positions": tf.constant(positions)})
+    np.testing.assert_allclose(got["mlm_logits"], wanted["mlm_logits"], atol=1e-5)
+    assert len(loaded.variables) == 5 + 16 * 2 + 2 and not [v for v in loaded.variables if "lora" in v.name]
+    assert [v for v in with_lora.trainable_weights if v.name.startswith("lora")]  # the source is as it was
+
+
+@pytest.mark.usefixtures("eager")
+def test_text_models_have_no_lora(with_lora, tokenizer):
+    inputs, classifier = random_inputs(3, 7), randomize(BertClassifier(with_lora, 3))
+    for model, dtype, options, key, wanted, atol in (
+            (classifier, "bfloat16", {"labels": ["a", "b", "c"]}, "probabilities", tf.nn.softmax(classifier(inputs)),
+             0.05), (with_lora, "float32", {}, "pooled_output", with_lora(inputs)[0], 2e-6)):
+        exported = TextModel(model, make_head(model, options), tokenizer, 16, dtype)
+        assert not [variable for variable in exported.weights if "lora" in variable.name]
+        np.testing.assert_allclose(exported.encode(*as_dict(inputs).values())[key], wanted, atol=atol)
 
 
 @pytest.mark.slow("dropout that repeats itself, or differs between processes")
@@ -115,58 +141,36 @@ def test_dropout_draws_anew_in_each_call_and_the_same_in_each_load(exported):
     assert distances.min() > 1e-3
 
 
-def test_line_7_static_shapes(loaded):
-    @tf.function(input_signature=[[tf.TensorSpec([None, 10], tf.int32)] * 3])
-    def shapes(inputs):
-        outputs = loaded(dict(zip(NAMES, inputs)))
-        static.update({key: value[-1].shape.as_list() if isinstance(value, list) else value.shape.as_list()
-                       for key, value in outputs.items()})
-        return outputs["pooled_output"]
-
-    static = {}
-    shapes.get_concrete_function()
-    assert static == {"pooled_output": [None, 16], "default": [None, 16], "sequence_output": [None, 10, 16],
-                      "encoder_outputs": [None, 10, 16]}
+@pytest.mark.slow("a graph compiled by XLA")
+def test_every_line_under_xla(exported):
+    """test_verify.py has the others."""
+    assert not [result for result in verify(exported(jit_compile=True)) if result.status == FAILED]
 
 
-def test_line_8_variables(loaded, source):
+def test_lines_8_to_10_variables_and_assets(path, loaded, source):
     assert len(loaded.trainable_variables) == len(source.weights) == 5 + 16 * 2 + 2
-    assert all(variable.trainable for variable in loaded.trainable_variables)
-    assert {id(v) for v in loaded.trainable_variables} <= {id(v) for v in loaded.variables}
     assert list(loaded.regularization_losses) == []
     names = [variable.name for variable in loaded.variables]
-    assert len(set(names)) == len(names)
-    assert "bert/block_1/attention/query/kernel:0" in names
+    assert len(set(names)) == len(names) and "bert/block_1/attention/query/kernel:0" in names
     for got, wanted in zip(loaded.variables, source.weights):
         np.testing.assert_array_equal(got, wanted)
-
-
-def test_line_9_weights_are_saved_once_and_nothing_else(path, source):
+    # Weights are saved once, and nothing else.
     size = (path / "variables/variables.data-00000-of-00001").stat().st_size
     assert size < 4 * source.count_params() + 20_000
-
-
-def test_line_10_assets(path, loaded):
-    with open(loaded.vocab_file.asset_path.numpy()) as file:
-        assert file.read().split("\n")[:-1] == TINY_VOCABULARY
-    with open(loaded.bert_config.asset_path.numpy()) as file:
-        assert json.load(file) == TINY.to_dict()
-    assert loaded.do_lower_case.numpy() and not loaded.do_lower_case.trainable
-    assert sorted(os.listdir(path / "assets")) == ["bert_config.json", "vocab.txt"]
+    vocabulary, config = (pathlib.Path(os.fsdecode(asset.asset_path.numpy())).read_text() for asset in (
+        loaded.vocab_file, loaded.bert_config))
+    assert vocabulary.split("\n")[:-1] == TINY_VOCABULARY and json.loads(config) == TINY.to_dict()
+    assert loaded.do_lower_case.numpy() and sorted(os.listdir(path / "assets")) == ["bert_config.json", "vocab.txt"]
 
 
 def test_serving_default(loaded):
-    signature = loaded.signatures["serving_default"]
-    inputs = as_dict(random_inputs(2, 5))
-    inputs["input_mask"] = tf.constant([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-    outputs = signature(**inputs)
-    expected = loaded(inputs)
+    mask = tf.constant([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    inputs = as_dict(random_inputs(2, 5)) | {"input_mask": mask}
+    outputs, expected = loaded.signatures["serving_default"](**inputs), loaded(inputs)
     assert sorted(outputs) == ["pooled_output", "sequence_output"]
     # Another graph, other fusions; unless XLA compiles it, it leaves padding out.
     np.testing.assert_allclose(outputs["pooled_output"], expected["pooled_output"], atol=2e-6)
-    is_real = inputs["input_mask"].numpy() > 0
-    np.testing.assert_allclose(
-        outputs["sequence_output"].numpy()[is_real], expected["sequence_output"].numpy()[is_real], atol=2e-6)
+    np.testing.assert_allclose(outputs["sequence_output"][mask > 0], expected["sequence_output"][mask > 0], atol=2e-6)
 
 
 @pytest.mark.parametrize("name, count", [("input_word_ids", TINY.vocab_size), ("input_type_ids", TINY.type_vocab_size)])
@@ -205,14 +209,13 @@ def test_bfloat16_is_for_serving(source, exported):
     served = zoo.loaded(exported(dtype="bfloat16"))
     assert served.trainable_variables == [] and {variable.dtype for variable in served.variables} == {tf.bfloat16}
     inputs = random_inputs(3, 7)
-    pooled, _ = source(inputs)
     output = served(as_dict(inputs))["pooled_output"]
     assert output.dtype == tf.float32
-    np.testing.assert_allclose(output, pooled, atol=0.05)  # 8 bits of precision, two blocks deep, values up to 1
+    np.testing.assert_allclose(output, source(inputs)[0], atol=0.05)  # 8 bits of values up to 1
 
 
-def test_line_14_never_overwrites_and_leaves_nothing_half_written(source, tmp_path, tokenizer, monkeypatch):
-    path = tmp_path / "encoder"
+def test_line_14_never_overwrites_and_leaves_nothing_half_written(tmp_path, tokenizer, monkeypatch):
+    source, path = BertLayer(SMALL), tmp_path / "encoder"
     path.mkdir()
     (path / "keep").write_text("me")
     with pytest.raises(InputError, match="exists already"):

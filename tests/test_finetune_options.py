@@ -19,7 +19,7 @@ from keras_bert.training import FineTuned, finetune
 from keras_bert.training.options import Options
 from keras_bert.training.way import weights_of_classes
 
-from conftest import TINY, TINY_VOCABULARY, blank_pictures, eagerly, random_inputs, randomize, write_huggingface
+from conftest import TINY, TINY_VOCABULARY, blank_pictures, eagerly, randomize, write_huggingface
 
 
 def weights(layer):
@@ -54,13 +54,6 @@ def test_frozen_bfloat16_early_stopping_and_tensorboard(tmp_path, pretrained, in
     best = metrics["best_epoch"] - 1
     assert (accuracy[best], -loss[best]) == max(zip(accuracy, (-value for value in loss)))
     assert (metrics["accuracy"], metrics["loss"]) == pytest.approx((accuracy[best], loss[best]), abs=1e-5)
-
-
-@pytest.mark.parametrize("option, most", [("freeze_blocks", r"num_hidden_layers \(2\)"),
-                                          ("lora_rank", r"hidden_size \(16\)")])
-def test_options_beyond_the_encoder(tmp_path, pretrained, intents, option, most):
-    with pytest.raises(InputError, match=f"^{option} must be at most the encoder's {most}; got 99$"):
-        finetune(*intents, model=pretrained, output=tmp_path / "out", **{option: 99})
 
 
 @pytest.mark.slow("updates of the wrong rank, or lost in a form of the model")
@@ -111,21 +104,6 @@ def test_accumulated_batches_are_one_larger(tmp_path):
     assert loss == pytest.approx(expected, abs=1e-5)
 
 
-def test_accumulation_is_refused_where_it_cannot_work(tmp_path, intents, pretrained):
-    with pytest.raises(InputError, match="gradient_accumulation_steps must be 1 on the JAX backend and with devices; "):
-        finetune(*intents, model=pretrained, output=tmp_path / "out", gradient_accumulation_steps=2,
-                 devices=["CPU:0", "CPU:1"])
-
-
-def test_lora_begins_as_the_encoder(bert):
-    inputs = random_inputs(2, 5)
-    before = keras.ops.convert_to_numpy(bert(inputs)[1])
-    bert.enable_lora(4)
-    np.testing.assert_array_equal(keras.ops.convert_to_numpy(bert(inputs)[1]), before)
-    assert all("lora" in variable.name for variable in bert.trainable_variables)
-    assert len(bert.trainable_variables) == 2 * 2 * TINY.num_hidden_layers
-
-
 def weights_of(class_weights):
     """The weights of three classes, of which the first one has three of five texts."""
     arguments = {name: parameter.default for name, parameter in inspect.signature(finetune).parameters.items()}
@@ -155,21 +133,16 @@ def test_class_weights_help_the_rare_class(tmp_path, pretrained):
 
 
 @pytest.mark.parametrize("weights, message", [
-    ("balance",
-     "class_weights must be balanced, or weights by label: a dict or a .json file; there is no file balance; did you "
-     "mean balanced?"),
-    ({"Music": 1},
-     "class_weights must have labels of the training file, music, light, stop; got 'Music'; did you mean music?"),
-    ({"music": float("inf")}, "class_weights['music'] must be finite; got inf"),
-    ({"music": -1}, "class_weights['music'] must be at least 0; got -1"),
-    ({"music": 0, "stop": 0},
-     "class_weights must be positive for at least two labels; got {'music': 0, 'stop': 0}"),
-    (3, "class_weights must be a string or a path or an object; got 3"),
+    ("balance", "must be balanced, or weights by label: .*; there is no file balance; did you mean balanced?"),
+    ({"Music": 1}, "must have labels of the training file, music, light, stop; got 'Music'; did you mean music?"),
+    ({"music": float("inf")}, r"\['music'\] must be finite; got inf"),
+    ({"music": -1}, r"\['music'\] must be at least 0; got -1"),
+    ({"music": 0, "stop": 0}, "must be positive for at least two labels; got {'music': 0, 'stop': 0}"),
+    (3, "must be a string or a path or an object; got 3"),
 ])
 def test_wrong_class_weights_are_named(weights, message):
-    with pytest.raises(InputError) as error:
+    with pytest.raises(InputError, match=f"^class_weights ?{message}"):
         weights_of(weights)
-    assert str(error.value) == message
 
 
 @pytest.mark.usefixtures("eager")
@@ -303,14 +276,3 @@ def test_on_a_gpu_xla_unless_deterministic(tmp_path, intents, pretrained, monkey
     with pytest.raises(Compiled) as compiled:
         finetune(*intents, model=pretrained, output=tmp_path / "out", deterministic=deterministic)
     assert (compiled.value.args[0], bool(enabled)) == (not deterministic, deterministic)
-
-
-def test_devices_need_whole_batches(tmp_path, intents, pretrained):
-    with pytest.raises(InputError, match="^valid must have at least as many texts as a batch with devices, 2; got 1$"):
-        finetune(intents[0], [("what time is it", "light")], model=pretrained, output=tmp_path / "out",
-                 devices=["CPU:0"], batch_size=2)
-
-
-def test_lora_needs_an_encoder_that_trains(tmp_path, intents, pretrained):
-    with pytest.raises(InputError, match="^lora_rank must be left out with features, whose encoder is frozen; got 2$"):
-        finetune(*intents, model=pretrained, output=tmp_path / "out", task="tag", features="last", lora_rank=2)

@@ -1,19 +1,30 @@
+"""The tokenizer in the graph, and that `tokens_with_offsets` gives what it gives."""
+
+import dataclasses
 import functools
 import itertools
+import os
+import pathlib
 import random
 import re
+import subprocess
+import sys
 import unicodedata
 
 import hypothesis
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import tensorflow as tf
-from test_rules import OPTIONS, SPECIAL, hard_texts, words_of
+from test_rules import GOOGLES, OPTIONS, SPECIAL, hard_texts, words_of
 from test_text import full_tokenizer
 
+from keras_bert.data.tagged import read_tagged
+from keras_bert.tasks.squad import read_questions
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_tables import double_array
 from keras_bert.text.graph_tokenizer import GraphTokenizer
+from keras_bert.text.offsets import tokens_with_offsets
 
 from conftest import DATA
 
@@ -72,6 +83,43 @@ def some_lines(count):
     return lines()[::max(len(lines()) // count, 1)]
 
 
+def of_graph(graph, texts):
+    """Yields the ids, starts, ends and firsts of each text, from a batch of the graph."""
+    ragged = graph.traced(tf.constant([text.encode() for text in texts], tf.string))
+    ids, starts, limits = (part.flat_values.numpy() for part in ragged)
+    words, tokens = (splits.numpy() for splits in ragged[0].nested_row_splits)
+    for text, (word, next_word) in zip(texts, itertools.pairwise(words), strict=True):
+        byte = np.cumsum([0, *(len(character.encode()) for character in text)])
+        of_text = slice(tokens[word], tokens[next_word])
+        yield (ids[of_text], *(np.searchsorted(byte, part[of_text]) for part in (starts, limits)),
+               tokens[word:next_word] - tokens[word])
+
+
+def assert_same_offsets(tokenizer, graph, texts):
+    for at in range(0, len(texts), 1000):
+        batch = texts[at:at + 1000]
+        for text, got, expected in zip(batch, tokens_with_offsets(batch, tokenizer), of_graph(graph, batch),
+                                       strict=True):
+            for field, want in zip(dataclasses.fields(got), expected, strict=True):
+                values = getattr(got, field.name)
+                assert values.dtype == want.dtype and values.tolist() == want.tolist(), (field.name, ascii(text))
+
+
+@functools.cache
+def real_texts():
+    """The longest of all real texts, and, from the longest on, those with a character that none before has."""
+    contexts = {question.context for path in sorted((DATA / "qa").rglob("*.json")) for question in read_questions(path)}
+    sentences = {example.text for path in sorted((DATA / "ner").rglob("*.conll"))
+                 for example in read_tagged(path, "conll")}
+    texts = sorted({*contexts, *sentences, *lines()}, key=lambda text: (-len(text), text))
+    chosen, seen = texts[:200], set()
+    for text in texts:
+        if not seen.issuperset(text):
+            chosen.append(text)
+            seen.update(text)
+    return chosen
+
+
 @pytest.mark.peers
 @pytest.mark.parametrize("name", LOWER_CASE)
 def test_ids_equal_the_references_on_real_and_random_text(name):
@@ -116,13 +164,15 @@ def pieces_of(texts, options):
 
 # The quick ones have each option both ways.
 @pytest.mark.parametrize("options,count", [
-    *((options, 120) for options in [(True, False, True, "NFC"), (False, True, False, "none")]),
+    *((options, 150) for options in [(True, False, True, "NFC"), (False, True, False, "none"), GOOGLES[0]]),
     *(pytest.param(options, 100_000, marks=LONG) for options in OPTIONS)])
 def test_hard_texts(options, count):
     texts = hard_texts(count, seed=4)
+    texts += ["".join(texts[at:at + 3]) + " ".join(texts[at + 3:at + 6]) for at in range(0, len(texts), 3)]
     pieces = pieces_of(texts, options)
     tokenizer, graph = with_graph(BertTokenizer(pieces, *options))
     assert_same_ids(tokenizer, graph, texts)
+    assert_same_offsets(tokenizer, graph, texts)
 
     # The bytes of a word become words with it among them, those of a piece a text that contains it: characters that
     # change places or compose bring their neighbours along. A sigma that ends the bytes may be inside its word.
@@ -145,9 +195,10 @@ def test_hard_texts(options, count):
 @pytest.mark.parametrize("count", [pytest.param(10_000, marks=LONG), 150])
 @pytest.mark.parametrize("form", ["NFC", "NFD"])
 @pytest.mark.parametrize("name,lower_case", [
-    ("bert-base-uncased", True), ("koelectra35000", False),
+    ("bert-base-uncased", True),
     pytest.param("bert-base-multilingual-cased", False, marks=pytest.mark.slow("a vocabulary of 120,000 pieces")),
-    pytest.param("bert-base-chinese", True, marks=LONG), pytest.param("koelectra35000", True, marks=LONG)])
+    *(pytest.param(*vocabulary, marks=LONG) for vocabulary in [
+        ("bert-base-chinese", True), ("koelectra35000", True), ("koelectra35000", False)])])
 def test_offsets_cover_the_characters_that_a_piece_came_from(name, lower_case, form, count):
     tokenizer, graph = real(name, lower_case)
     syllable = "[\u1100-\u1112][\u1161-\u1175][\u11a8-\u11c2]?|" if tokenizer.rules.normalization == "NFC" else ""
@@ -156,6 +207,39 @@ def test_offsets_cover_the_characters_that_a_piece_came_from(name, lower_case, f
     got = run(graph, ["".join(parts) for parts in texts])[1]
     for parts, offsets in zip(texts, got, strict=True):
         assert offsets == expected_offsets(tokenizer, parts), "".join(parts)
+
+
+@pytest.mark.parametrize("name,lower_case", [("bert-base-uncased", True), ("koelectra35000", True)])
+def test_offsets_of_real_texts(name, lower_case):
+    assert_same_offsets(*real(name, lower_case), real_texts())
+
+
+def test_offsets_of_texts_that_are_repeated_empty_and_long():
+    words = ["a" + "b" * 199, "a" + "b" * 200, "a" * 10_000, "ab"]
+    assert_same_offsets(*letters(), ["", "ab", " ".join(words), "", "\u200b", "ab", "[UNK]", *words])
+    assert tokens_with_offsets([], letters()[0]) == []
+
+
+def test_surrogates_are_deleted_characters():
+    tokenizer, _ = letters()
+    for text in "a\ud800b c", "\udfffa\ud800 e\udc00", "\ud800":
+        [got], [expected] = (tokens_with_offsets([one], tokenizer) for one in (
+            text, text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")))
+        for field in dataclasses.fields(got):
+            assert getattr(got, field.name).tolist() == getattr(expected, field.name).tolist()
+
+
+def test_neither_tensorflow_nor_keras_is_imported(tmp_path):
+    for package in "tensorflow", "keras":
+        (tmp_path / f"{package}.py").write_text("raise ImportError")
+    program = """from keras_bert.text.offsets import tokens_with_offsets
+from keras_bert.text import BertTokenizer
+tokens, = tokens_with_offsets(["a e\u0301"], BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "e"]))
+print(tokens.ids, tokens.starts, tokens.ends, tokens.firsts)"""
+    paths = os.pathsep.join(map(str, (tmp_path, pathlib.Path(__file__).parents[1])))
+    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
+                          env=os.environ | {"PYTHONPATH": paths})
+    assert (done.stdout, done.stderr) == ("[4 5] [0 2] [1 3] [0 1]\n", "")
 
 
 @pytest.mark.parametrize("text,offsets", [

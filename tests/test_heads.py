@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from test_parity import carry_encoder
 
 from keras_bert import kernels, models
 from keras_bert.layers import BertLayer, MaskedLMHead
@@ -39,26 +40,8 @@ def flat(outputs):
     return [numpy(output) for output in keras.tree.flatten(outputs)]
 
 
-# PyTorch's modules beside our layers, one by one.
-def encoder_pairs(peer, ours):
-    yield peer.embeddings.word_embeddings, ours.embeddings.word_embeddings
-    yield peer.embeddings.position_embeddings, ours.embeddings.position_embeddings
-    yield peer.embeddings.token_type_embeddings, ours.embeddings.segment_embeddings
-    yield peer.embeddings.LayerNorm, ours.embeddings.norm
-    for their_block, block in zip(peer.encoder.layer, ours.blocks, strict=True):
-        yield their_block.attention.self.query, block.attention.query
-        yield their_block.attention.self.key, block.attention.key
-        yield their_block.attention.self.value, block.attention.value
-        yield their_block.attention.output.dense, block.attention.output_dense
-        yield their_block.attention.output.LayerNorm, block.attention_norm
-        yield their_block.intermediate.dense, block.intermediate
-        yield their_block.output.dense, block.output_dense
-        yield their_block.output.LayerNorm, block.output_norm
-    if peer.pooler is not None:
-        yield peer.pooler.dense, ours.pooler
-
-
 def head_pairs(peer, ours):
+    """PyTorch's modules beside our layers."""
     if isinstance(ours, models.BertPretrainer):
         yield peer.cls.predictions.transform.dense, ours.mlm.dense
         yield peer.cls.predictions.transform.LayerNorm, ours.mlm.norm
@@ -70,35 +53,16 @@ def head_pairs(peer, ours):
 def torch_replica(name, ours, **config):
     """PyTorch's model of that name with our weights, all of them and nothing else."""
     peer = getattr(transformers, name)(transformers.BertConfig(**SMALL.to_dict(), **config)).eval()
-    carried = set()
-
-    def carry(parameter, variable, transposed=False):
-        array = numpy(variable)
-        parameter.data.copy_(torch.tensor(np.ascontiguousarray(array.T if transposed else array)))
-        carried.add(parameter)
-
-    for module, layer in (*encoder_pairs(peer.bert, ours.bert), *head_pairs(peer, ours)):
-        for parameter, variable in zip(module.parameters(), layer.weights, strict=True):
-            carry(parameter, variable, transposed=isinstance(module, torch.nn.Linear) and parameter.ndim == 2)
+    values = {id(parameter): value for module, layer in head_pairs(peer, ours)
+              for parameter, value in zip(module.parameters(), map(numpy, layer.weights), strict=True)}
     if isinstance(ours, models.BertPretrainer):
-        carry(peer.cls.predictions.bias, ours.mlm.bias)
-    assert carried == set(peer.parameters())
+        values[id(peer.cls.predictions.bias)] = numpy(ours.mlm.bias)
+    for parameter in set(peer.parameters()) - set(peer.bert.parameters()):
+        value = values.pop(id(parameter))
+        parameter.data.copy_(torch.tensor(value.T if value.ndim == 2 else value))
+    carry_encoder(ours.bert, peer.bert)
+    assert not values
     return peer
-
-
-def assert_parity(name, model, inputs, keys, loss, labels, **config):
-    """Our outputs and loss are those of PyTorch's class `name`, which calls the outputs `keys` and takes `labels` as
-    arguments; `loss` is ours, given our outputs; `config` is what its config has beside `SMALL`."""
-    peer = torch_replica(name, randomize(model), **config)
-    tensors = {"input_ids": "input_word_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
-    tensors = {key: torch.from_numpy(inputs[ours]).long() for key, ours in tensors.items()}
-    with torch.inference_mode():
-        wanted = peer(**tensors, **{key: torch.from_numpy(value) for key, value in labels.items()})
-    outputs = model(inputs)
-    # Values up to 5; two float32 libraries differ by their order of summation.
-    for got, key in zip(outputs.values() if isinstance(outputs, dict) else [outputs], keys, strict=True):
-        np.testing.assert_allclose(numpy(got), wanted[key].numpy().reshape(got.shape), rtol=0, atol=5e-6)
-    assert float(loss(outputs)) == pytest.approx(wanted.loss.item(), abs=5e-6)
 
 
 @pytest.mark.peers
@@ -114,43 +78,6 @@ def test_starts_as_transformers():
         assert np.mean(drawn**4) == pytest.approx(3, abs=0.1)
 
 
-@pytest.mark.peers
-def test_sequence_classification():
-    labels = np.array([2, 0, 1, 1])
-    assert_parity("BertForSequenceClassification", models.BertClassifier(BertLayer(SMALL), 3), INPUTS, ["logits"],
-                  lambda logits: CROSS_ENTROPY(labels, logits), {"labels": labels}, num_labels=3)
-
-
-@pytest.mark.peers
-def test_regression():
-    assert_parity("BertForSequenceClassification", models.BertRegressor(BertLayer(SMALL)), INPUTS, ["logits"],
-                  lambda numbers: MEAN_SQUARES(NUMBERS, numbers), {"labels": NUMBERS}, num_labels=1)
-
-
-@pytest.mark.peers
-def test_multiple_choice():
-    labels = np.array([1, 0])
-    assert_parity("BertForMultipleChoice", models.BertMultipleChoice(BertLayer(SMALL)), CHOICES, ["logits"],
-                  lambda logits: CROSS_ENTROPY(labels, logits), {"labels": labels})
-
-
-@pytest.mark.peers
-def test_token_classification():
-    assert_parity("BertForTokenClassification", models.BertTokenClassifier(BertLayer(SMALL), 3), INPUTS, ["logits"],
-                  lambda logits: CROSS_ENTROPY(TAGS, logits), {"labels": TAGS}, num_labels=3)
-
-
-@pytest.mark.peers
-def test_question_answering():
-    """Without padding, among which PyTorch's loss looks for answers too."""
-    starts, ends = np.array([1, 0, 3, 5]), np.array([2, 4, 8, 6])
-    assert_parity(
-        "BertForQuestionAnswering", models.BertSpanLabeler(BertLayer(SMALL)), random_inputs(4, 9),
-        ["start_logits", "end_logits"],
-        lambda out: (CROSS_ENTROPY(starts, out["start_logits"]) + CROSS_ENTROPY(ends, out["end_logits"])) / 2,
-        {"start_positions": starts, "end_positions": ends})
-
-
 def test_no_answer_is_in_padding(bert):
     inputs, model = random_inputs(2, 9), models.BertSpanLabeler(bert)
     alone = model({name: value[:, :6] for name, value in inputs.items()})
@@ -159,18 +86,6 @@ def test_no_answer_is_in_padding(bert):
     for name in ("start_logits", "end_logits"):
         np.testing.assert_allclose(numpy(padded[name])[:, :6], numpy(alone[name]), atol=2e-6)
         assert (numpy(padded[name])[:, 6:] < -1e8).all()
-
-
-@pytest.mark.peers
-def test_pretraining():
-    # PyTorch predicts every token and ignores the labels of those that are not masked.
-    labels, following = np.full((4, 9), -100), np.array([0, 1, 1, 0])
-    np.put_along_axis(labels, POSITIONS, np.take_along_axis(INPUTS["input_word_ids"], POSITIONS, 1), 1)
-    assert_parity(
-        "BertForPreTraining", models.BertPretrainer(BertLayer(SMALL)), INPUTS,
-        ["prediction_logits", "seq_relationship_logits"],
-        lambda out: CROSS_ENTROPY(labels, out["mlm_logits"]) + CROSS_ENTROPY(following, out["next_sentence_logits"]),
-        {"labels": labels, "next_sentence_label": following})
 
 
 def test_masked_positions_alone(bert):
@@ -222,16 +137,6 @@ HEADS = {
                      np.eye(4, SMALL.hidden_size), MEAN_SQUARES, POOLER),
 }
 each_head = pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
-
-
-@each_head
-def test_keras_file_round_trip(head, bert, tmp_path):
-    model = randomize(head.make(bert))
-    model.save(tmp_path / "model.keras")
-    again = keras.saving.load_model(tmp_path / "model.keras")
-    assert again.get_config() == model.get_config()
-    for got, wanted in zip(flat(again(head.inputs)), flat(model(head.inputs)), strict=True):
-        np.testing.assert_array_equal(got, wanted)
 
 
 # On JAX, which compiles each: choices, masked positions and a single head.
@@ -291,11 +196,50 @@ def test_logits_are_float32(head, bert):
 
 
 @each_head
-def test_in_a_functional_model(head, bert):
+def test_saved_and_in_a_functional_model(head, bert, tmp_path):
     model = randomize(head.make(bert))
+    model.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    assert again.get_config() == model.get_config()
     tensors = {key: keras.Input(value.shape[1:], dtype="int32", name=key) for key, value in head.inputs.items()}
-    outputs = model(tensors)
+    outputs = again(tensors)
     for tensor, got, wanted in zip(keras.tree.flatten(outputs), flat(keras.Model(tensors, outputs)(head.inputs)),
                                    flat(model(head.inputs)), strict=True):
         assert tensor.shape == (None, *got.shape[1:]) and tensor.dtype == "float32"
         np.testing.assert_array_equal(got, wanted)
+
+
+# PyTorch's class and the number of its labels; our head; what PyTorch calls the outputs and their labels; the share of
+# each output in the loss.
+EVERY_TOKEN = np.full((4, 9), -100)  # PyTorch predicts every token, and ignores this label
+np.put_along_axis(EVERY_TOKEN, POSITIONS, np.take_along_axis(INPUTS["input_word_ids"], POSITIONS, 1), 1)
+PEERS = [
+    ("BertForSequenceClassification", 3, HEADS["classifier"], {"logits": "labels"}, 1),
+    ("BertForSequenceClassification", 1, HEADS["regressor"], {"logits": "labels"}, 1),
+    ("BertForMultipleChoice", 1, HEADS["multiple_choice"], {"logits": "labels"}, 1),
+    ("BertForTokenClassification", 3, HEADS["token_classifier"], {"logits": "labels"}, 1),
+    # Without padding, among which PyTorch's loss looks for answers too.
+    ("BertForQuestionAnswering", 2, HEADS["span_labeler"]._replace(inputs=random_inputs(4, 9)),
+     {"start_logits": "start_positions", "end_logits": "end_positions"}, 1 / 2),
+    ("BertForPreTraining", 2, Head(models.BertPretrainer, INPUTS, HEADS["pretrainer"].labels | {MLM: EVERY_TOKEN},
+                                   HEADS["pretrainer"].losses),
+     {"prediction_logits": "labels", "seq_relationship_logits": "next_sentence_label"}, 1)]
+
+
+@pytest.mark.peers
+@pytest.mark.parametrize("name,num_labels,head,names,share", PEERS, ids=[f"{row[0]}-{row[1]}" for row in PEERS])
+def test_outputs_and_loss_are_those_of_pytorch(name, num_labels, head, names, share):
+    model = randomize(head.make(BertLayer(SMALL)))
+    peer = torch_replica(name, model, num_labels=num_labels)
+    outputs, labels, losses = (each if isinstance(each, dict) else {"logits": each} for each in (
+        model(head.inputs), head.labels, head.losses))
+    tensors = {"input_ids": "input_word_ids", "attention_mask": "input_mask", "token_type_ids": "segment_ids"}
+    tensors = {key: torch.from_numpy(head.inputs[ours]).long() for key, ours in tensors.items()}
+    with torch.inference_mode():
+        wanted = peer(**tensors, **dict(zip(names.values(), map(torch.tensor, labels.values()), strict=True)))
+    # Values up to 5; two float32 libraries differ by their order of summation.
+    for key, ours in zip(names, outputs, strict=True):
+        got = numpy(outputs[ours])
+        np.testing.assert_allclose(got, wanted[key].numpy().reshape(got.shape), rtol=0, atol=5e-6)
+    loss = share * sum(float(losses[ours](labels[ours], outputs[ours])) for ours in outputs)
+    assert loss == pytest.approx(wanted.loss.item(), abs=5e-6)

@@ -10,15 +10,11 @@ import pytest
 import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
-from keras_bert.export import export_text_model
 from keras_bert.export.encoder import EncoderModule
 from keras_bert.export.text_model import TextModel, make_head
-from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier, BertEmbedder, BertMultipleChoice, BertSpanLabeler, BertTokenClassifier
-from keras_bert.text import BertTokenizer
 
 import zoo
-from conftest import TINY, TINY_VOCABULARY, eagerly, random_inputs, randomize
+from conftest import TINY, eagerly, random_inputs
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +23,9 @@ def encoder(exported):
 
 
 @pytest.fixture(scope="module")
-def classifier(tmp_path_factory):
+def classifier():
     """The path of a raw-text SavedModel that XLA compiles."""
-    path, (make, options, _) = tmp_path_factory.mktemp("classify") / "compiled", MODELS["classify"]
-    export_text_model(randomize(make(randomize(BertLayer(TINY)))), TOKENIZER, path, max_length=LENGTH,
-                      jit_compile=True, **options)
-    return path
+    return zoo.saved_model("intent", jit_compile=True, max_length=40)
 
 
 @pytest.mark.slow("an attribute of XLA that saving loses")
@@ -98,25 +91,17 @@ def test_lowered_for_gpu_nothing_goes_through_the_host(source):
         assert not operations & THROUGH_THE_HOST
 
 
-TEXTS = ["play some music", "", "turn the lamp off please " * 6, "turn the lamp off please " * 40, "각각의 집 é!", " "]
-MODELS = {
-    "classify": (lambda bert: BertClassifier(bert, 3), {"labels": ["a", "b", "c"]}, [TEXTS]),
-    "tag": (lambda bert: BertTokenClassifier(bert, 3), {"labels": ["O", "B-x", "I-x"]}, [TEXTS]),
-    "span": (BertSpanLabeler, {"max_query_length": 8, "doc_stride": 16}, [TEXTS[::-1], TEXTS]),
-    "choice": (BertMultipleChoice, {}, [TEXTS, [TEXTS[:3]] * len(TEXTS)]),
-    "embed": (lambda bert: BertEmbedder(bert, "mean", normalize=True), {}, [TEXTS]),
-}
-TOKENIZER, LENGTH = BertTokenizer(TINY_VOCABULARY), 40
-
-
 @pytest.mark.slow("a head whose model XLA compiles")
-@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("kind", ["intent", "tag", "span", "choice", "mean"])
 def test_raw_text_models_answer_as_without_xla(kind):
-    make, options, columns = MODELS[kind]
-    model = randomize(make(randomize(BertLayer(TINY))))
-    plain, jit = (TextModel(model, make_head(model, options), TOKENIZER, LENGTH, "float32", jit_compile).serve
-                  for jit_compile in (False, True))
-    for rows in [slice(None)] + [slice(0)] * (kind == "classify"):
+    tuned, columns = zoo.make(kind), zoo.CASES[kind][2]
+    if kind == "choice":
+        columns = [zoo.TEXTS, [zoo.TEXTS[:3]] * len(zoo.TEXTS)]
+    options = tuned.task.export_options()
+    length = options.pop("max_length")
+    plain, jit = (TextModel(tuned.model, make_head(tuned.model, options), tuned.tokenizer, length, "float32",
+                            jit_compile).serve for jit_compile in (False, True))
+    for rows in [slice(None)] + [slice(0)] * (kind == "intent"):
         texts = [tf.constant(np.array(column, object)[rows], tf.string) for column in columns]
         with eagerly():
             wanted = plain(*texts)

@@ -3,8 +3,6 @@
 import contextlib
 import dataclasses
 
-import hypothesis
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 from keras import ops
@@ -15,12 +13,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.layers.attention import SelfAttention
 from keras_bert.models import BertClassifier
 
-from conftest import TINY, random_inputs, randomize
-
-
-def lengths(least, most):
-    """All lengths between two, on JAX three of them, because it compiles each shape."""
-    return st.sampled_from([least, least + 3, most]) if kernels.BACKEND == "jax" else st.integers(least, most)
+from conftest import SMALL, TINY, random_inputs, randomize
 
 
 def numpy(tensor):
@@ -34,44 +27,27 @@ def shared_bert():
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_row_of_padding_alone_is_finite(dtype):
-    bert = BertLayer(TINY, dtype=dtype)
     inputs = random_inputs(2, 5)
     inputs["input_mask"][1] = 0
-    for output in bert(inputs):
-        assert np.isfinite(numpy(output)).all()
-
-
-@hypothesis.settings(max_examples=10, deadline=None)
-@hypothesis.given(length=lengths(1, 12), padded_length=lengths(12, 40), seed=st.integers(0, 2**31))
-def test_padding_never_changes_a_real_token(shared_bert, length, padded_length, seed):
-    real = random_inputs(2, length, seed=seed)
-    padded = random_inputs(2, padded_length, seed=seed + 1)  # any content behind the mask
-    for key in padded:
-        padded[key][:, :length] = real[key]
-    padded["input_mask"][:, length:] = 0
-    pooled, sequence = shared_bert(real)
-    padded_pooled, padded_sequence = shared_bert(padded)
-    # Zero weight is exact; what is left is the order of summation in products of other shapes.
-    np.testing.assert_allclose(numpy(padded_sequence)[:, :length], numpy(sequence), atol=2e-6)
-    np.testing.assert_allclose(numpy(padded_pooled), numpy(pooled), atol=2e-6)
+    assert all(np.isfinite(numpy(output)).all() for output in BertLayer(SMALL, dtype=dtype)(inputs))
 
 
 def test_what_stands_behind_the_mask_changes_no_bit(shared_bert):
     inputs = random_inputs(2, 20)
     inputs["input_mask"][:, 9:] = 0
-    other = {key: value.copy() for key, value in inputs.items()}
-    other["input_word_ids"][:, 9:] = 5
-    other["segment_ids"][:, 9:] = 1
-    for got, wanted in zip(shared_bert(other), shared_bert(inputs)):
-        got, wanted = numpy(got), numpy(wanted)
-        np.testing.assert_array_equal(got[:, :9] if got.ndim == 3 else got, wanted[:, :9] if got.ndim == 3 else wanted)
+    pooled, sequence = map(numpy, shared_bert(inputs))
+    inputs["input_word_ids"][:, 9:] = 5
+    inputs["segment_ids"][:, 9:] = 1
+    other_pooled, other_sequence = map(numpy, shared_bert(inputs))
+    np.testing.assert_array_equal(other_pooled, pooled)
+    np.testing.assert_array_equal(other_sequence[:, :9], sequence[:, :9])
 
 
 def test_forms_of_input(shared_bert):
     inputs = random_inputs(2, 6)
-    as_list = shared_bert([inputs["input_word_ids"], inputs["input_mask"], inputs["segment_ids"]])
-    hub_names = {"aardvark": inputs["input_mask"], "input_word_ids": inputs["input_word_ids"],
-                 "input_mask": inputs["input_mask"], "input_type_ids": inputs["segment_ids"]}
+    as_list = shared_bert([*inputs.values()])
+    hub_names = {"aardvark": inputs["input_mask"], "input_type_ids": inputs["segment_ids"],
+                 **{name: inputs[name] for name in ("input_word_ids", "input_mask")}}
     for other in (inputs, hub_names):
         for got, wanted in zip(shared_bert(other), as_list):
             np.testing.assert_array_equal(numpy(got), numpy(wanted))
@@ -94,7 +70,7 @@ def test_ids_without_an_embedding_are_refused(shared_bert, layout, name, count):
     if layout == "unpadded" and kernels.BACKEND == "jax":
         pytest.skip("only on TensorFlow")
     model = BertClassifier(shared_bert.rebuild(layout=layout), 3)
-    for value in (-1, -count, -count - 1, -2**31, count, 2**31 - 1):
+    for value in (-1, -2**31, count):
         inputs = random_inputs(2, 5)
         inputs[name][1, 2] = value
         with pytest.raises(ValueError, match=f"{name} must be from 0 to {count - 1}; got") if (
@@ -102,36 +78,21 @@ def test_ids_without_an_embedding_are_refused(shared_bert, layout, name, count):
             model(inputs)
         if kernels.BACKEND == "jax":
             assert np.isnan(model.predict_on_batch(inputs)[1]).all()
-            continue
-        with pytest.raises(Exception, match=r"is not in \[0, ") as caught:
-            model.predict_on_batch(inputs)
-        assert type(caught.value).__name__ == "InvalidArgumentError"
-
-
-def test_encode_returns_every_block_and_attention_on_request(shared_bert):
-    inputs = random_inputs(2, 6)
-    inputs["input_mask"][1, 3:] = 0
-    outputs = shared_bert.encode(inputs, return_attention=True)
-    assert [output.shape for output in outputs.encoder_outputs] == [(2, 6, 16)] * 2
-    np.testing.assert_array_equal(numpy(outputs.encoder_outputs[-1]), numpy(outputs.sequence_output))
-    for probabilities in map(numpy, outputs.attention_probabilities):
-        assert probabilities.shape == (2, 4, 6, 6)
-        np.testing.assert_allclose(probabilities.sum(-1), 1, atol=1e-6)
-        assert (probabilities[1, :, :, 3:] == 0).all()
-    assert shared_bert.encode(inputs).attention_probabilities == []
+        else:
+            with pytest.raises(Exception, match=r"is not in \[0, ") as caught:
+                model.predict_on_batch(inputs)
+            assert type(caught.value).__name__ == "InvalidArgumentError"
 
 
 def test_dropout_follows_the_seed(shared_bert):
-    inputs = random_inputs(2, 6)
-    first, again, other = (numpy(shared_bert(inputs, training=True, seed=np.array(seed, "int32"))[1])
-                           for seed in ([1, 2], [1, 2], [1, 3]))
-    np.testing.assert_array_equal(first, again)
-    assert np.abs(first - other).max() > 1e-3
-    in_dict = shared_bert(inputs | {"dropout_seed": np.tile(np.array([1, 2], "int32"), (2, 1))}, training=True)[1]
-    np.testing.assert_array_equal(numpy(in_dict), first)
+    """test_heads.py has more, of each model."""
+    inputs, seed = random_inputs(2, 6), np.array([1, 2], "int32")
+    given = numpy(shared_bert(inputs, training=True, seed=seed)[1])
+    in_dict = shared_bert(inputs | {"dropout_seed": np.tile(seed, (2, 1))}, training=True)[1]
+    np.testing.assert_array_equal(numpy(in_dict), given)
     fresh = [numpy(shared_bert(inputs, training=True)[1]) for _ in range(2)]
     assert np.abs(fresh[0] - fresh[1]).max() > 1e-3
-    silent = numpy(shared_bert(inputs, training=False, seed=np.array([1, 2], "int32"))[1])
+    silent = numpy(shared_bert(inputs, training=False, seed=seed)[1])
     np.testing.assert_array_equal(silent, numpy(shared_bert(inputs)[1]))
 
 
@@ -179,15 +140,14 @@ def test_each_dropout_of_the_encoder_has_its_own_seed(shared_bert, monkeypatch):
     assert len(seeds) == len(set(seeds)) == 1 + 3 * TINY.num_hidden_layers  # of the embeddings, and of each block
 
 
-@pytest.mark.parametrize("directionality,untouched", [("ltr", slice(0, 4)), ("rtl", slice(5, None)), ("bidi", None)])
+@pytest.mark.parametrize("directionality,untouched", [("ltr", slice(0, 4)), ("rtl", slice(5, None))])
 def test_a_token_sees_one_side_alone(directionality, untouched):
     bert = randomize(BertLayer(dataclasses.replace(TINY, directionality=directionality)))
     inputs = random_inputs(2, 9)
     before = numpy(bert(inputs)[1])
     inputs["input_word_ids"][:, 4] += 1
     changed = np.abs(numpy(bert(inputs)[1]) - before).max(axis=(0, 2)) > 1e-6
-    assert changed.sum() == (9 if untouched is None else 5)
-    assert untouched is None or not changed[untouched].any()
+    assert changed.sum() == 5 and not changed[untouched].any()
 
 
 def test_the_last_block_for_some_tokens_alone():
@@ -197,6 +157,7 @@ def test_the_last_block_for_some_tokens_alone():
     positions = np.array([[3, 0], [5, 5], [8, 1]], "int32")
     whole = bert.encode(inputs, return_attention=True)
     part = bert.encode(inputs, return_attention=True, positions=positions)
+    assert bert.encode(inputs).attention_probabilities == []
     rows = np.arange(3)[:, None], positions
     # The products are of other shapes, so that they sum in another order.
     np.testing.assert_allclose(numpy(part.sequence_output), numpy(whole.sequence_output)[rows], atol=2e-6)

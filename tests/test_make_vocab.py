@@ -1,7 +1,6 @@
 """`keras-bert make-vocab`: what it learns, from what, and that the tokenizer reads it as it was learned."""
 
 import collections
-import dataclasses
 import itertools
 import math
 import os
@@ -11,14 +10,11 @@ import sys
 
 import pytest
 import tokenizers
-from test_rules import words_of
 
 from keras_bert.errors import InputError
 from keras_bert.files.paths import find_texts
 from keras_bert.text import BertTokenizer, load_vocabulary, vocabulary_training
 from keras_bert.text.vocabulary_training import SPECIALS, format_report, report_vocabulary, train_vocabulary
-
-from conftest import REAL
 
 TEXT = """The cat sat on the mat, the other cat on the other mat.
 Ein Café, zwei Cafés; the café on the hat.
@@ -30,11 +26,14 @@ OPTIONS = [{}, {"lower_case": True}, {"strip_accents": True}, {"lower_case": Tru
            {"lower_case": True, "hangul": "jamo"}, {"strip_accents": True, "hangul": "jamo"}]
 
 
+def write(folder, text):
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    return folder / "text.txt"
+
+
 @pytest.fixture
 def text(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text(TEXT, encoding="utf-8")
-    return path
+    return write(tmp_path, TEXT)
 
 
 def learn(path, size=90, held_out=0, **options):
@@ -73,7 +72,7 @@ def test_pieces_are_the_most_frequent_merges(text, options):
 
 
 def test_specials_come_first_then_characters_that_begin_words_and_continue_them(text):
-    pieces = learn(text, size=200).tokens
+    pieces = train_vocabulary(text, 200, held_out=0).tokens
     assert pieces[:5] == list(SPECIALS)
     assert not any("[" in piece for piece in pieces[5:] if len(piece) > 1)  # although the text contains [MASK]
     for character, count in collections.Counter("".join(TEXT.split())).items():
@@ -82,19 +81,16 @@ def test_specials_come_first_then_characters_that_begin_words_and_continue_them(
 
 
 def test_characters_take_half_of_the_vocabulary_unless_merges_leave_more(tmp_path):
-    path = tmp_path / "text.txt"
     ideographs = [chr(0x4e00 + index) for index in range(1000)]
     words = ["".join(letters) for letters in itertools.product("abcdef", repeat=3)]
-    path.write_text(" ".join([*words, *ideographs] * 2), encoding="utf-8")
+    path = write(tmp_path, " ".join([*words, *ideographs] * 2))
     for size, characters in ((65, 30), (1500, 12 + 1000)):
         lengths = [len(piece.removeprefix("##")) for piece in learn(path, size=size).tokens[5:]]
         assert lengths.count(1) == characters and len(lengths) >= characters + 30
 
 
 def test_words_that_bert_does_not_spell_are_not_learned(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text(f"{'a' * 201} bb bb {'c' * 200}\n" * 3)
-    pieces = learn(path, size=50).tokens
+    pieces = learn(write(tmp_path, f"{'a' * 201} bb bb {'c' * 200}\n" * 3), size=50).tokens
     assert not any("a" in piece for piece in pieces) and {"bb", "##cc"} <= set(pieces)
 
 
@@ -122,8 +118,7 @@ def test_the_same_texts_give_the_same_file(text, tmp_path):
 
 
 def test_large_counts_are_scaled_and_many_words_forgotten(tmp_path, monkeypatch):
-    path = tmp_path / "text.txt"
-    path.write_text("".join(f"the cat the mat w{number:03} the\n" for number in range(500)))
+    path = write(tmp_path, "".join(f"the cat the mat w{number:03} the\n" for number in range(500)))
     first = learn(path, size=40).tokens[:12]
     monkeypatch.setattr(vocabulary_training, "FED_CHARACTERS", 2000)
     assert learn(path, size=40).tokens[:12] == first
@@ -135,9 +130,7 @@ def test_large_counts_are_scaled_and_many_words_forgotten(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_the_tokenizer_reads_what_was_learned(tmp_path, options):
-    path = tmp_path / "text.txt"
-    path.write_text("\n".join(f"{word} {word[::-1]}, Été" for word in KOREAN), encoding="utf-8")
-    learned = learn(path, 200, 0.1, **options)
+    learned = learn(write(tmp_path, "\n".join(f"{word} {word[::-1]}, Été" for word in KOREAN)), 200, 0.1, **options)
     tokenizer = BertTokenizer(learned.tokens, options.get("lower_case", False), options.get("strip_accents"))
     assert tokenizer.rules == learned.rules
     assert len(learned.held_out) == len(KOREAN) // 10 and tokenizer.unknown_rate(learned.held_out) == 0
@@ -145,16 +138,14 @@ def test_the_tokenizer_reads_what_was_learned(tmp_path, options):
 
 
 def test_texts_without_korean_are_learned_as_the_tokenizer_reads_them(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("কো কো কো 한\n" * 10, encoding="utf-8")  # composes under NFC
+    path = write(tmp_path, "কো কো কো 한\n" * 10)  # composes under NFC
     learned = learn(path, size=13, lower_case=True)  # no room for the syllable
     assert learned.rules == BertTokenizer(learned.tokens).rules
     assert BertTokenizer(learned.tokens).unknown_rate(["কো"]) == 0
 
 
 def test_report(tmp_path):
-    path = tmp_path / "text.txt"
-    path.write_text("the cat sat\nthe cat ☃ thé theca\n" * 10, encoding="utf-8")
+    path = write(tmp_path, "the cat sat\nthe cat ☃ thé theca\n" * 10)
     learned = learn(path, size=60, held_out=0.5)
     assert learned.held_out == ["the cat ☃ thé theca\n"] * 10
     report = report_vocabulary(learned)
@@ -171,8 +162,7 @@ def test_bpe_is_a_tokenizers_file_and_a_terminal_shows_progress(run, text, tmp_p
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     output = tmp_path / "bpe.json"
     status, lines, messages = run("make-vocab", f"--input={text}", "--vocab_size=60", f"--output={output}",
-                                  "--algorithm=bpe",
-                           "--held_out=0.25")
+                                  "--algorithm=bpe", "--held_out=0.25")
     assert status == 0 and lines[1:3] == ["lines held out     1", "words held out     14"]
     assert messages[0].startswith("\x1b[Ktraining 60 tokens on") and messages[-1] == "\x1b[K"
     tokenizer = tokenizers.Tokenizer.from_file(str(output))
@@ -184,7 +174,7 @@ def test_nothing_is_replaced_unasked_or_half_written(run, text, tmp_path, monkey
     output = tmp_path / "vocab.txt"
     output.write_text("mine")
     command = ("make-vocab", f"--input={text}", "--vocab_size=110", f"--output={output}")
-    assert run(*command)[::2] == (1, [f"keras-bert: {output}: exists already; pass another path or --overwrite"])
+    assert run(*command)[2][0].startswith(f"keras-bert: {output}: exists already")
 
     def fail(pieces, path):
         pathlib.Path(path).write_text("half")
@@ -194,11 +184,9 @@ def test_nothing_is_replaced_unasked_or_half_written(run, text, tmp_path, monkey
     assert run(*command, "--overwrite")[::2] == (
         1, [f"keras-bert: {output}: cannot be written: No space left on device"])
     assert output.read_text() == "mine" and sorted(os.listdir(tmp_path)) == ["text.txt", "vocab.txt"]
-    assert run("make-vocab", f"--input={tmp_path}/*.txt", "--vocab_size=99", f"--output={output}",
-               "--overwrite")[2] == [
-        f"keras-bert: {output}: must not be one of the input files"]
-    assert run("make-vocab", f"--input={text}", "--vocab_size=99", f"--output={tmp_path}", "--overwrite")[2] == [
-        f"keras-bert: {tmp_path}: must be a file; it is a folder"]
+    for flag, message in ((f"--input={tmp_path}/*.txt", f"{output}: must not be one of the input files"),
+                          (f"--output={tmp_path}", f"{tmp_path}: must be a file; it is a folder")):
+        assert run(*command, "--overwrite", flag)[2] == [f"keras-bert: {message}"]
 
 
 def test_files_to_read(tmp_path):
@@ -215,7 +203,6 @@ def test_files_to_read(tmp_path):
 
 
 @pytest.mark.parametrize("content, message", [
-    (b"", "must contain text; it has none"),
     (b"\n \r\n", "must contain text; it has none"),
     (b"fine\nfine \xff\n", "line 2: must be UTF-8 text: invalid start byte at byte 6; "),
     (b"abc", "no character occurs at least --min_frequency=2 times in the lines that are not held out"),
@@ -229,36 +216,13 @@ def test_bad_texts(run, tmp_path, content, message):
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"size": 6}, "vocab_size must be from 7 to 1000000, the 5 special tokens included; got 6"),
-    ({"size": 10**12}, "vocab_size must be from 7 to 1000000"),
+    ({"size": 6}, "vocab_size must be from 7 to 1000000, .*; got 6"), ({"size": 10**12}, "vocab_size must be"),
     ({"hangul": "jamo"}, "strip_accents must be True for hangul=jamo"),
-    ({"hangul": "letters"}, "hangul must be one of syllables, jamo; got 'letters'"),
-    ({"min_frequency": 0}, "min_frequency must be at least 1; got 0"),
-    ({"held_out": 1}, "held_out must be at least 0 and below 1; got 1"),
-    ({"held_out": math.nan}, "held_out must be at least 0"),
+    ({"hangul": "letters"}, "hangul must be one of syllables, jamo"), ({"min_frequency": 0}, "min_frequency must"),
+    ({"held_out": 1}, "held_out must be at least 0 and below 1; got 1"), ({"held_out": math.nan}, "held_out must"),
 ])
 def test_bad_arguments(text, options, message):
     with pytest.raises(InputError, match=message):
         learn(text, **options)
     with pytest.raises(InputError, match="paths must name at least one text file; got none"):
         train_vocabulary([], 100)
-
-
-def test_a_single_path(text):
-    assert train_vocabulary(text, 90, held_out=0) == train_vocabulary(str(text), 90, held_out=0) == learn(text)
-
-
-@pytest.mark.parametrize("options", OPTIONS[::2])
-def test_korean(options):
-    path = REAL / "corpora/ko/nsmc_raw_reviews.txt"
-    learned = learn(path, size=6000, held_out=0.02, **options)
-    lines = [line for line in path.read_text(encoding="utf-8").split("\n") if line.strip()]
-    words = [words_of(line, *dataclasses.astuple(learned.rules)) for line in lines]
-    held_out = list(itertools.chain.from_iterable(words[49::50]))
-    del words[49::50]
-    characters = collections.Counter("".join(itertools.chain.from_iterable(words)))
-    unknown = sum(any(characters[character] < 2 for character in word) for word in held_out)
-    report = report_vocabulary(learned)
-    assert (report.lines, report.words) == (len(lines) // 50, len(held_out))
-    assert report.unknown_rate == pytest.approx(unknown / len(held_out)) and 0 < report.unknown_rate < 0.03
-    assert report.coverage > 0.99 and report.tokens_per_word < 2

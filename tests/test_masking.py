@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 from keras_bert.errors import InputError
-from keras_bert.pretraining.corpus import WordIds, join, write_part
-from keras_bert.pretraining.documents import read_blocks
-from keras_bert.pretraining.examples import ExampleMaker, PretrainingSettings
 from keras_bert.pretraining.masking import Masking
 from keras_bert.text import BertTokenizer
-
-from conftest import REAL
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused0]", "[unused1]"]
 PLAIN = ["[", "]", "the", *(f"word{i}" for i in range(17)), *(f"##s{i}" for i in range(20))]
@@ -63,18 +58,6 @@ def test_15_percent_by_80_10_10(whole_word):
     masking = Masking(TOKENIZER, 20, whole_word)
     batches = ((ids, mask(masking, ids, seed)) for seed in range(8) for ids in [random_texts(4096, 128, seed, 0.05)])
     assert shares(batches, TOKENIZER.vocabulary) == pytest.approx((0.15, 0.8, 0.1, 0.1), abs=0.002)
-
-
-@pytest.mark.parametrize("whole_word", [False, True])
-def test_15_percent_by_80_10_10_of_real_pairs(whole_word, tmp_path):
-    tokenizer = BertTokenizer(REAL / "vocab/bert-base-uncased/vocab.txt")
-    for block in read_blocks(REAL / "corpora/en/classic_books.txt"):
-        write_part(block, WordIds(tokenizer), tmp_path)
-    join(tmp_path)
-    maker = ExampleMaker(PretrainingSettings(whole_word_mask=whole_word, dupe_factor=20), tokenizer, tmp_path)
-    batches = ((unmask(features), features) for section in maker.corpus.sections()
-               for features in maker.features(section))
-    assert shares(batches, tokenizer.vocabulary) == pytest.approx((0.15, 0.8, 0.1, 0.1), abs=0.002)
 
 
 def unmask(features):

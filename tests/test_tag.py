@@ -2,7 +2,6 @@
 
 import dataclasses
 import random
-import re
 
 import numpy as np
 import pytest
@@ -10,11 +9,12 @@ import seqeval.metrics
 import sklearn.metrics
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from seqeval.metrics.sequence_labeling import get_entities
 from seqeval.scheme import IOB2
 
 from keras_bert.data.batches import UNLABELLED
 from keras_bert.data.tables import Rows
-from keras_bert.data.tagged import TaggedExample, TaggedText, read_tagged
+from keras_bert.data.tagged import TaggedExample, TaggedText, read_tagged, spans_of, type_of
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertTokenClassifier
@@ -104,15 +104,13 @@ def test_scores_of_characters_are_those_of_klue(data):
     assert all(entity.text == example.text[entity.start:entity.end]
                for example, row in zip(examples, answers) for entity in row)
     right = {(number, start, end, kind) for number, example in enumerate(examples)
-             for start, end, kind in entities_of(example)}
+             for kind, start, last in get_entities(example.tags) for end in [last + 1]}
     assert scores["f1"] == pytest.approx(2 * len(found & right) / max(len(found) + len(right), 1))
 
 
-def entities_of(example):
-    kinds = [tag[2:] + "B" * (tag[0] == "B") for tag in example.tags]
-    starts = [index for index, kind in enumerate(kinds) if kind.endswith("B")]
-    return [(start, next((index for index in range(start + 1, len(kinds)) if kinds[index] != kinds[start][:-1]),
-                         len(kinds)), kinds[start][:-1]) for start in starts]
+@given(st.lists(st.sampled_from(LABELS), max_size=20))
+def test_entities_of_any_labels_are_those_of_seqeval(labels):
+    assert [(type_of(labels[first]), first, end - 1) for first, end in spans_of(labels)] == get_entities(labels)
 
 
 def test_macro_f1_of_words():
@@ -148,10 +146,6 @@ def test_the_unit_is_that_of_the_training_file(tmp_path):
         assert task.example("서울 in").text == "서울 in"
 
 
-def test_settings_of_older_versions_are_those_of_words():
-    assert TASKS["tag"](**{"max_length": 9, "labels": LABELS, "features": None}).unit == "word"
-
-
 def test_predictions_ignore_tags_that_the_model_does_not_know():
     examples = Tag.read(Rows("data", [{"words": ["in", "서울"], "tags": ["O", "B-new"]}]), label_column=None)
     assert examples == [TaggedExample(["in", "서울"], None, 1)]
@@ -159,9 +153,9 @@ def test_predictions_ignore_tags_that_the_model_does_not_know():
 
 
 def test_lines_and_records():
-    task = Tag(9, LABELS)
-    assert task.cells(TaggedExample(["in", "서울"], None, 1), []) == ["in 서울", "(no entities)"]
-    assert task.record(TaggedExample(["in", "서울"], None, 1), []) == {"text": "in 서울", "entities": []}
+    task, example = Tag(9, LABELS), TaggedExample(["in", "서울"], None, 1)
+    assert task.cells(example, []) == ["in 서울", "(no entities)"]
+    assert task.record(example, []) == {"text": "in 서울", "entities": []}
 
 
 @pytest.fixture(scope="module")
@@ -183,36 +177,19 @@ def test_each_unit_has_a_default_strategy(tagger):
     assert per_token.predict(TEXTS, aggregation_strategy="max") == tagger.predict(TEXTS, aggregation_strategy="max")
 
 
-def test_strategies_that_are_refused(tagger):
+def test_what_is_refused(tagger):
     with pytest.raises(InputError, match="^aggregation_strategy must be one of none, simple, .*; got 'last'"):
         tagger.predict(TEXTS, aggregation_strategy="last")
     with pytest.raises(InputError, match="^aggregation_strategy must be left out for the task regress; it is for tag"):
         TASKS["regress"](128).answer_options(aggregation_strategy="first")
-
-
-def test_a_tagger_has_no_texts_out_of_scope(tagger):
-    with pytest.raises(InputError, match="^out_of_scope_label must be left out unless the task is intent or classify; "
-                                         "got 'no' for the task tag$"):
+    with pytest.raises(InputError, match="^out_of_scope_label must be left out unless .*; got 'no' for the task tag$"):
         tagger.evaluate([(["서울"], ["B-LC"])], out_of_scope_label="no")
-
-
-def test_surrogates_do_not_move_entities(tagger):
-    """They count as one character each, like others that BERT deletes."""
-    texts = ["\ud800서울시는 New\udfff Yorkers, \ud83d부산특시", "\udc80" * 3 + "서울", "\ud800"]
-    plain = [re.sub("[\ud800-\udfff]", "\u200b", text) for text in texts]
-    answers = tagger.predict(texts, aggregation_strategy="none")
-    assert sum(map(len, answers)) > 5
-    for text, entities, wanted in zip(texts, answers, tagger.predict(plain, aggregation_strategy="none"), strict=True):
-        assert [(entity.start, entity.end, entity.label) for entity in entities] == [
-            (entity.start, entity.end, entity.label) for entity in wanted]
-        assert all(entity.text == text[entity.start:entity.end] for entity in entities)
 
 
 def test_adjacent_entities_whose_spans_have_spaces():
     text = "in New York 서울시"
-    spans = [(2, 6, "LC"), (6, 12, "LC"), (11, 15, "LC")]
     example, = read_tagged(Rows("data", [{"text": text, "entities": [
-        {"start": start, "end": end, "label": label} for start, end, label in spans]}]))
+        {"start": start, "end": end, "label": "LC"} for start, end in ((2, 6), (6, 12), (11, 15))]}]))
     assert targets(Tag(128, LABELS, unit="character"), example) == ["O", "B-LC", "B-LC", "B-LC", "I-LC"]
 
 

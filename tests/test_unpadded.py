@@ -28,37 +28,27 @@ def bert(request):
     return randomize(BertLayer(dataclasses.replace(TINY, directionality=request.param)))
 
 
-def with_lengths(lengths, width):
-    inputs = random_inputs(len(lengths), width)
-    inputs["input_mask"] = (np.arange(width) < np.array(lengths)[:, None]).astype(np.int32)
-    return inputs
+def mask_of(lengths, width=64):
+    return (np.arange(width) < np.array(lengths)[:, None]).astype(np.int32)
 
 
-def assert_same_outputs(bert, inputs):
+# Padding before or within a text, too; the first place then still is the pooled one, or of `ltr` the last.
+HOLES = np.random.default_rng(0).integers(0, 2, (8, 9), dtype=np.int32)
+
+
+@pytest.mark.parametrize("mask", [
+    *map(mask_of, ([40, 1, 64, 7, 33, 2, 64], [0, 3], [0], [1] * 9, [64] * 3 + [63])), HOLES], ids=[
+        "any lengths", "no text among others", "no text", "single tokens", "no padding", "holes"])
+def test_outputs_equal_those_of_padded_rows(bert, mask):
     """Float32 sums in another order, of values of about 1, through two blocks: 5e-6."""
+    inputs = random_inputs(*mask.shape) | {"input_mask": mask}
+    has_text, is_real = mask.any(axis=1), mask > 0
     padded, unpadded = (bert.encode(inputs, layout=layout) for layout in ("padded", "unpadded"))
-    has_text = inputs["input_mask"].any(axis=1)
-    np.testing.assert_allclose(unpadded.pooled_output[has_text], padded.pooled_output[has_text], atol=5e-6)
-    is_real = inputs["input_mask"][:, :, None]
-    for name in ("embedding_output", "sequence_output"):
-        got, wanted = getattr(unpadded, name), getattr(padded, name)
-        np.testing.assert_allclose(got * is_real, wanted * is_real, atol=5e-6)
-    for got, wanted in zip(unpadded.encoder_outputs, padded.encoder_outputs, strict=True):
-        np.testing.assert_allclose(got * is_real, wanted * is_real, atol=5e-6)
-    pooled = bert.pool(inputs, layout="unpadded")
-    np.testing.assert_allclose(pooled[has_text], padded.pooled_output[has_text], atol=5e-6)
-    np.testing.assert_allclose(bert.pool(inputs), padded.pooled_output, atol=5e-6)
-
-
-@hypothesis.settings(max_examples=2, deadline=None)
-@hypothesis.given(strategies.lists(strategies.integers(1, 64), min_size=1, max_size=12))
-def test_texts_of_any_lengths(bert, lengths):
-    assert_same_outputs(bert, with_lengths(lengths, 64))
-
-
-@pytest.mark.parametrize("lengths", [[0, 3], [0], [1] * 9, [64] * 3 + [63]])
-def test_no_text_no_padding_and_single_tokens(bert, lengths):
-    assert_same_outputs(bert, with_lengths(lengths, 64))
+    for name in ("embedding_output", "encoder_outputs", "sequence_output"):
+        for got, wanted in zip(*(tf.nest.flatten(getattr(each, name)) for each in (unpadded, padded)), strict=True):
+            np.testing.assert_allclose(got[is_real], wanted[is_real], atol=5e-6)
+    for pooled in unpadded.pooled_output, bert.pool(inputs, layout="unpadded"), bert.pool(inputs):
+        np.testing.assert_allclose(pooled[has_text], padded.pooled_output[has_text], atol=5e-6)
 
 
 @pytest.mark.parametrize("tokens", [1, 255, 256])  # the form changes at 256
@@ -78,32 +68,15 @@ def test_norms_of_few_and_of_many_tokens(tokens, dtype, tolerance):
         np.testing.assert_allclose(tf.cast(function(x, norm), "float64"), wanted, atol=tolerance)
 
 
-@hypothesis.settings(max_examples=2, deadline=None)
-@hypothesis.given(strategies.integers(0, 2**32 - 1))
-def test_masks_with_holes(bert, seed):
-    """Padding before or within a text, too; the first place then still is the pooled one, or of `ltr` the last."""
-    inputs = random_inputs(4, 9)
-    inputs["input_mask"] = np.random.default_rng(seed).integers(0, 2, (4, 9), dtype=np.int32)
-    assert_same_outputs(bert, inputs)
-
-
-@pytest.mark.parametrize("directionality,training,checkpointing", [
-    ("bidi", False, False), ("ltr", True, False), ("rtl", True, True)])
-def test_gradients(directionality, training, checkpointing):
-    config = dataclasses.replace(TINY, directionality=directionality)
-    check_gradients(config, training, checkpointing, decorate=lambda function: function)
-
-
-@pytest.mark.slow("gradients of a graph")
-def test_gradients_in_a_graph():
-    check_gradients(TINY, training=True, checkpointing=True, decorate=tf.function)
-
-
-def check_gradients(config, training, checkpointing, decorate):
+@pytest.mark.parametrize("directionality,training,decorate", [
+    ("ltr", False, lambda function: function), ("rtl", True, lambda function: function),
+    pytest.param("bidi", True, tf.function, marks=pytest.mark.slow("gradients of a graph"))])
+def test_gradients(directionality, training, decorate):
     """The gradients of training are our own; without dropout they are those of any call."""
-    config = dataclasses.replace(config, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    bert = randomize(BertLayer(config, gradient_checkpointing=checkpointing))
-    inputs = with_lengths([3, 40, 1, 33, 9], 40)  # two rows of 64 places
+    config = dataclasses.replace(TINY, directionality=directionality, hidden_dropout_prob=0.0,
+                                 attention_probs_dropout_prob=0.0)
+    bert = randomize(BertLayer(config, gradient_checkpointing=directionality != "ltr"))
+    inputs = random_inputs(5, 40) | {"input_mask": mask_of([3, 40, 1, 33, 9], 40)}  # two rows of 64 places
     weights = np.random.default_rng(0).normal(size=(5, 40, TINY.hidden_size)).astype(np.float32)
     weights *= inputs["input_mask"][:, :, None]
 
@@ -134,15 +107,6 @@ def test_texts_packed_into_rows_do_not_overlap(lengths, more):
     # Two rows that are at most half full together would have been one.
     filled = np.bincount(row, weights=lengths)
     assert rows == 1 or np.sort(filled)[:2].sum() > width
-
-
-def test_a_batch_never_changes_a_text(bert):
-    """A text gets the same answer alone and among others."""
-    inputs = with_lengths([5, 30, 2, 17], 30)
-    together = bert(inputs, layout="unpadded")[0]
-    for row in range(4):
-        alone = bert({name: value[row:row + 1] for name, value in inputs.items()}, layout="unpadded")
-        np.testing.assert_allclose(alone[0][0], together[row], atol=5e-6)
 
 
 @pytest.mark.skipif(not test_util.IsMklEnabled(), reason="oneDNN is off: needs x86-64 and TF_ENABLE_ONEDNN_OPTS=1")

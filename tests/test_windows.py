@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 
 import numpy as np
 import pytest
@@ -17,10 +16,8 @@ from keras_bert.errors import InputError
 from keras_bert.export.litert import default_task
 from keras_bert.export.text_heads import MultiLabelClassifier
 from keras_bert.export.windows import Windows
-from keras_bert.inference.exported import Exported
-from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier, BertEmbedder, BertRegressor
+from keras_bert.models import BertClassifier, BertEmbedder
 from keras_bert.tasks import Classify, Embed, EmbedExample, MultiLabel, Regress, Rerank, Span, Tag, restored
 from keras_bert.tasks.windows import aggregated, own_tokens, windows
 from keras_bert.text import BertTokenizer, pad
@@ -119,20 +116,19 @@ def test_targets_of_taggers():
 
 @pytest.mark.parametrize("unit", ["word", "character"])
 def test_entities_after_the_last_window_are_missed(unit):
-    text = " ".join(WORDS * 2)
-    tags = ["B-x" if word == "play" else "O" for word in text.split()]
-    example = TaggedExample(text.split(), tags, 1)
+    words = WORDS * 2
+    tags = ["B-x" if word == "play" else "O" for word in words]
+    example = TaggedExample(words, tags, 1)
     if unit == "character":
-        example = TaggedText(text, [tag for word, tag in zip(text.split(), tags)
-                                    for tag in (tag, *[tag.replace("B", "I")] * (len(word) - 1), "O")][:-1], 1)
+        example = TaggedText(" ".join(words), [part for word, tag in zip(words, tags) for part in (
+            tag, *[tag.replace("B", "I")] * (len(word) - 1), "O")][:-1], 1)
     task = Tag(16, ["O", "B-x", "I-x"], unit=unit, doc_stride=8, max_windows=1)
     whole, encoded = (one.encode([example], TOKENIZER) for one in (dataclasses.replace(task, max_windows=9), task))
     assert (encoded.cut, encoded.split, len(encoded.rows)) == (1, 0, 1) and whole.cut == 0
     found = [one.score(encoded, [np.eye(3)[np.maximum(target, 0)] for target in encoded.targets])
              for one, encoded in ((task, whole), (task, encoded))]
-    read = text.split()[:14].count("play")
     assert found[0]["recall"] == 1 and found[1]["precision"] == 1
-    assert found[1]["recall"] == pytest.approx(read / tags.count("B-x"))
+    assert found[1]["recall"] == pytest.approx(tags[:14].count("B-x") / tags.count("B-x"))
     assert task.describe_long({"cut": 1}, 1) == ["texts cut at max_windows 1: 1 of 1"]
 
 
@@ -155,8 +151,7 @@ def test_labels_whose_probability_is_1_in_litert_weigh_the_same_everywhere():
     encoded = task.encode(task.arguments([LONG]), TOKENIZER)
     logits = np.full((len(encoded.rows), 1), -8, np.float32)
     logits[0] = 40  # whose sigmoid is 1 in float32
-    probabilities = task.probabilities(encoded, logits)
-    count = len(logits)
+    probabilities, count = task.probabilities(encoded, logits), len(logits)
     np.testing.assert_allclose(probabilities, [[expit((15 - 8 * (count - 1)) / count)]], rtol=1e-5)
     head = MultiLabelClassifier(labels=["a"], thresholds=[0.5], doc_stride=4)
     parts = Windows(tf.zeros(count, tf.int64), *tf.zeros([2, count], tf.int64))
@@ -181,14 +176,12 @@ def test_short_texts_are_answered_as_without_windows_and_long_ones_by_the_mean_o
     assert model.predict(SHORT, top_k=3) == plain.predict(SHORT, top_k=3)  # bit by bit
 
 
-def test_a_document_is_as_relevant_as_its_best_window(eager):
+def test_a_document_is_as_relevant_as_its_best_window():
     task, tokenizer = Rerank(16, doc_stride=4), BertTokenizer(TINY_VOCABULARY, has_segments=False)
-    bert = randomize(BertLayer(dataclasses.replace(SMALL, type_vocab_size=1)))
-    model = FineTuned(randomize(BertRegressor(bert)), tokenizer, task)
-    rows, = task.split_texts(tokenizer, ["play music"], [LONG])[0]
-    assert len(rows) > 2 and all(first == len(ids) for ids, first in rows)
-    logits = np.array(model.model(pad(rows, tokenizer.pad_id)), np.float64)
-    assert model.predict(["play music"], [LONG])[0] == pytest.approx(1 / (1 + np.exp(-logits.max())), abs=1e-6)
+    encoded = task.encode(task.arguments(["play music"], [LONG]), tokenizer)
+    assert len(encoded.rows) > 2 and all(first == len(ids) for ids, first in encoded.rows)
+    logits = np.linspace(-1, 1, len(encoded.rows))[::-1, None]
+    assert task.answers(encoded, logits)[0] == pytest.approx(expit(1))
 
 
 def test_vectors_of_long_texts_keep_their_length(eager):
@@ -197,8 +190,7 @@ def test_vectors_of_long_texts_keep_their_length(eager):
     vectors = model.predict([*SHORT, LONG])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
     rows, = task.split_texts(TOKENIZER, [LONG])[0]
-    parts = model.predict([" ".join(TINY_VOCABULARY[token] for token in ids[1:-1]) for ids, _ in rows])
-    mean = parts.mean(axis=0)
+    mean = np.mean(model.model(pad(rows, TOKENIZER.pad_id)), axis=0)
     np.testing.assert_allclose(vectors[3], mean / np.linalg.norm(mean), atol=1e-5)
 
 
@@ -219,36 +211,22 @@ def test_an_export_runs_no_more_than_it_needs_for_a_short_text():
     assert not operations_of_variables(zoo.saved_model("prompts"))
 
 
-@pytest.mark.filterwarnings("ignore:texts cut")
-def test_each_window_begins_with_the_prompt(eager):
-    model, exported = zoo.make("prompts"), Exported(str(zoo.saved_model("prompts")))
-    lite, task = LiteModel.load(zoo.litert("prompts")), model.task
-    assert dataclasses.replace(default_task(model.model, TOKENIZER, task.settings()), max_length=16) == task
-    texts = [LONG, *SHORT]
-    text, = TOKENIZER.ids([LONG])
-    for name, count in (("query", 3), ("long", 7)):
-        kept = TOKENIZER.ids([task.prompts[name]])[0][:7]
-        assert len(kept) == count
-        prompted = task.with_prompt(name)
-        encoded = prompted.encode(task.arguments(texts), TOKENIZER)
-        first, *others = [ids[1:-1] for (ids, _), in encoded.rows[:encoded.firsts[1]]]
-        assert first == TOKENIZER.ids([task.prompts[name] + LONG])[0][:14] and len(others) == 2
-        assert all(window[:count] == kept and len(window) == 14 for window in others)
-        if name == "query":
-            assert [window[count:] for window in others] == [text[begin:begin + 14 - count] for begin in (4, 8)]
-        vectors = model.predict(texts, prompt_name=name)
-        for other in (exported.with_prompt(name).answer_with_cuts(task.arguments(texts))[0],
-                      lite.predict(texts, prompt_name=name)):
-            np.testing.assert_allclose(other, vectors, atol=1e-5)
+@pytest.mark.parametrize("name, kept", [("query", 3), ("long", 7)])
+def test_each_window_begins_with_the_prompt(name, kept):
+    model = zoo.make("prompts")
+    assert dataclasses.replace(default_task(model.model, TOKENIZER, model.task.settings()), max_length=16) == model.task
+    task = model.task.with_prompt(name)
+    prompt, text, both = TOKENIZER.ids([task.prompts[name], LONG, task.prompts[name] + LONG])
+    first, *others = [ids[1:-1] for (ids, _), in task.encode(task.arguments([LONG]), TOKENIZER).rows]
+    assert first == both[:14] and all(window[:kept] == prompt[:7] for window in others)
+    assert name == "long" or [window[kept:] for window in others] == [text[4:15], text[8:19]]
 
 
 def test_training_on_windows(tmp_path, pretrained_once, eager):
     rows = [(f"{word} " * 30 + "music", label) for word, label in (("play", "music"), ("light", "light")) * 2]
     model = finetune(rows, rows, model=pretrained_once, output=tmp_path / "model", task="classify", epochs=1,
                      batch_size=4, max_length=16, doc_stride=8, aggregate="max", max_windows=3)
-    settings = json.loads((tmp_path / "model/settings.json").read_text())
-    assert {name: settings[name] for name in ("doc_stride", "aggregate", "max_windows")} == {
-        "doc_stride": 8, "aggregate": "max", "max_windows": 3}
+    assert (model.task.doc_stride, model.task.aggregate, model.task.max_windows) == (8, "max", 3)
     card = (tmp_path / "model/README.md").read_text()
     assert "texts split into windows of max_length 16: 4 of 4" in card
     assert "texts cut at max_windows 3: 4 of 4" in card
