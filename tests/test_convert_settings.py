@@ -358,7 +358,7 @@ def test_a_tokenizer_of_transformers_5(huggingface, tmp_path):
         "added_tokens": [{"id": 44, "content": "covid"}, {"id": 0, "content": "[PAD]"}],
         "normalizer": bert, "model": {"type": "WordPiece", "vocab": ids}}))
     (tmp_path / "out/tokenizer_config.json").write_text('{"model_max_length": 1e30}')
-    source = open_source(tmp_path / "out")
+    source = open_source(tmp_path / "out", allow_inexact=True)
     assert source.tokenizer.vocabulary == [*TINY_VOCABULARY[:40], *(f"[hole {id}]" for id in range(40, 44)), "covid"]
     assert source.tokenizer.rules == dataclasses.replace(before.rules, split_cjk=False)
     assert source.notes[0] == "named 4 ids without a token that vocab.txt can hold: [hole 40], …"
@@ -381,17 +381,17 @@ def test_a_preset_keeps_the_rules_that_kerashub_has_no_field_for(tmp_path, strip
         open_source(tmp_path / "preset")
 
 
-def test_another_truncation_of_kerashub_is_a_declared_loss(folders, tmp_path):
+def test_another_truncation_of_kerashub_is_not_followed(folders, tmp_path):
     convert(folders / "classify", tmp_path / "preset", "kerashub")
     preprocessor = json.loads((tmp_path / "preset/preprocessor.json").read_text())
-    for truncate, losses in (("round_robin", ()), ("waterfall", (
-            "pairs must be truncated by round_robin, not waterfall",))):
+    for truncate, differences in (("round_robin", ()), ("waterfall", (
+            "preprocessor.json: truncate must be round_robin; got 'waterfall'",))):
         change(tmp_path / "preset", "preprocessor.json", config=preprocessor["config"] | {"truncate": truncate})
-        assert open_source(tmp_path / "preset").losses == losses
+        assert open_source(tmp_path / "preset", allow_inexact=True).differences == differences
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json", "added_tokens.json"])
-def test_added_tokens_of_the_vocabulary_are_a_declared_loss(huggingface, tmp_path, file):
+def test_added_tokens_of_the_vocabulary_are_not_followed(huggingface, tmp_path, file):
     """transformers finds `lamp` in `lamps`, and `[unused1]` before it splits off the brackets."""
     huggingface("classify")
     ids = {token: TINY_VOCABULARY.index(token) for token in ("[SEP]", "lamp", "[unused1]")}
@@ -399,9 +399,9 @@ def test_added_tokens_of_the_vocabulary_are_a_declared_loss(huggingface, tmp_pat
     values = {"tokenizer.json": {"added_tokens": listed}, "added_tokens.json": ids,
               "tokenizer_config.json": {"added_tokens_decoder": {token["id"]: token for token in listed}}}
     (tmp_path / "out" / file).write_text(json.dumps(values[file]))
-    source = open_source(tmp_path / "out")
+    source = open_source(tmp_path / "out", allow_inexact=True)
     assert source.tokenizer.vocabulary == TINY_VOCABULARY
-    assert "finds the added tokens 'lamp', '[unused1]' in texts" in source.losses[0]
+    assert "finds the added tokens 'lamp', '[unused1]' in texts" in source.differences[0]
 
 
 BERT_STEP = {"type": "BertNormalizer", "handle_chinese_chars": False, "strip_accents": False, "lowercase": True}
@@ -425,11 +425,12 @@ def test_the_steps_of_a_fast_tokenizer(huggingface, normalizer, splitter, steps)
         (out / "vocab.txt").unlink()
     (out / "tokenizer.json").write_text(json.dumps({
         "normalizer": normalizer, "pre_tokenizer": {"type": splitter},
+        "post_processor": {"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["[SEP]", 3]},
         "model": {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(TINY_VOCABULARY)}}}))
-    source = open_source(out)
+    source = open_source(out, allow_inexact=True)
     if steps:
-        assert source.losses == (
+        assert source.differences == (
             f"the steps in tokenizer.json must be BertNormalizer, perhaps NFC, and BertPreTokenizer, not {steps}",)
     else:
-        assert source.losses == ()
+        assert source.differences == ()
         assert source.tokenizer.rules == Rules(True, False, False, "none" if normalizer == BERT_STEP else "NFC")
