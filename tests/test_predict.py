@@ -67,7 +67,8 @@ def test_invalid_bytes_of_arguments_become_one_character_each(run, trained_once)
 
 def test_lines_are_read_in_chunks_of_limited_size():
     stream = io.BytesIO(b"a\n" * 1500 + (b"b" * 300_000 + b"\n") * 5 + b"c")
-    chunks = list(predict._line_chunks(stream, "a.txt", TASKS["classify"](16, ["x", "y"])))
+    task = TASKS["classify"](16, ["x", "y"])
+    chunks = list(predict._sized(task, predict._of_lines(stream, "a.txt", task)))
     assert [len(chunk) for chunk in chunks] == [1024, 1500 - 1024 + 4, 2]
     assert "".join(example.text[0] for chunk in chunks for example in chunk) == "a" * 1500 + "b" * 5 + "c"
 
@@ -178,7 +179,7 @@ def test_a_column_is_no_part_of_a_published_format(run, saved, tmp_path):
 
 def test_questions_need_another_suffix(tmp_path):
     with pytest.raises(InputError, match="a.tsv: a file of questions must end in .json, .jsonl, .parquet; got .tsv"):
-        next(predict._chunks((), str(tmp_path / "a.tsv"), {}, FineTuned(None, None, TASKS["span"](384))))
+        next(predict._chunks((), str(tmp_path / "a.tsv"), {}, FineTuned(None, BertTokenizer(TINY_VOCABULARY), TASKS["span"](384))))
 
 
 def test_the_command_says_how_many_texts_it_has_cut(run, saved, tmp_path):

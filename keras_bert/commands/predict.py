@@ -4,7 +4,7 @@ import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 from keras_bert.arguments import AggregationStrategy, Count, TextColumns, given, replace_surrogates
@@ -141,11 +141,12 @@ def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
     if path is None:
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]
     elif path == "-":
-        yield from _line_chunks(sys.stdin.buffer, "standard input", task)
+        examples = _of_lines(sys.stdin.buffer, "standard input", task)
+        yield from _sized(task, examples, 1 if sys.stdin.isatty() else _CHUNK)
     elif "data_format" in columns or _is_data(path):
         examples = model.iterate(path, **columns, label_column=None)
         try:
-            while chunk := list(itertools.islice(examples, _CHUNK)):
+            for chunk in _sized(task, examples):
                 task.check_inputs(path, chunk)
                 yield chunk
         except UnknownSuffix as error:
@@ -154,7 +155,7 @@ def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
             raise InputError(*error.parts, hint) from None
     else:
         with open(path, "rb") as file:
-            chunks = _line_chunks(file, path, task)
+            chunks = _sized(task, _of_lines(file, path, task))
             if not (first := next(chunks, [])):
                 raise InputError(f"{path}: must have a text in each line; it is empty")
             data_format = getattr(model, "columns", {}).get("data_format")  # a SavedModel has no columns
@@ -172,23 +173,27 @@ def _is_data(path: str) -> bool:
     return os.path.isdir(path) or suffix_of(path) in (*ROW_FORMATS, ".json", *of_tasks)
 
 
-def _line_chunks(stream: BinaryIO, name: str, task: "Task") -> Iterator[list]:
-    """Yields the examples of a stream: one at a time from a terminal, otherwise `_CHUNK` at a time, or fewer
-    if their lines have `CHUNK_SIZE` bytes."""
+def _of_lines(stream: BinaryIO, name: str, task: "Task") -> Iterator:
+    """Yields the example in each line of a stream."""
+    for number, _, line in read_lines(stream, f"{name}: line"):
+        place = f"{name}: line {number}"
+        yield _example(task, decode(line, place, number == 1).rstrip("\r\n"), place)
+
+
+def _sized(task: "Task", examples: Iterable, most: int = _CHUNK) -> Iterator[list]:
+    """Yields lists of `most` examples, or of fewer if their texts have `CHUNK_SIZE` characters."""
     from keras_bert.data.chunks import CHUNK_SIZE
 
-    most = 1 if stream.isatty() else _CHUNK
-    examples: list = []
+    chunk: list = []
     size = 0
-    for number, length, line in read_lines(stream, f"{name}: line"):
-        place = f"{name}: line {number}"
-        examples.append(_example(task, decode(line, place, number == 1).rstrip("\r\n"), place))
-        size += length
-        if len(examples) == most or size >= CHUNK_SIZE:
-            yield examples
-            examples, size = [], 0
-    if examples:
-        yield examples
+    for example in examples:
+        chunk.append(example)
+        size += sum(map(len, task.all_texts(example)))
+        if len(chunk) == most or size >= CHUNK_SIZE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def _example(task: "Task", text: str, place: str) -> Any:

@@ -274,7 +274,7 @@ def examples_of_chunk(task: Task, iterate: Callable[..., Iterator], chunk: Chunk
         numbers, values = map(list, zip(*rows))
         found = list(iterate(Rows(chunk.path, values, numbers), **columns, label_column=None))
         task.check_inputs(chunk.path, found)
-        longest = max((len(text) for example in found for text in _texts(task, example)), default=0)
+        longest = max((len(text) for example in found for text in task.all_texts(example)), default=0)
         if longest > max_characters:
             raise InputError(f"{chunk.path}: a text has {longest} characters, more than ",
                              Option(f"max_characters={max_characters}"))
@@ -311,12 +311,6 @@ def _head(path: str, row: Row, keep_columns: Sequence[str]) -> dict[str, Any]:
             raise InputError(f"{path}: row {number}: {name!r} {error}; leave it out of ", Option("keep_columns=…")
                              ) from None
     return head
-
-
-def _texts(task: Task, example: Any) -> Iterator[str]:
-    """Yields the texts of an example, of a list of choices or words each."""
-    for text in task.texts(example):
-        yield from [text] if isinstance(text, str) else text or ()
 
 
 def _describe(path: str, number: int, error: InputError) -> dict[str, Any]:

@@ -279,6 +279,11 @@ class Task:
         """Returns the texts of an example, one for each of `inputs`."""
         return self.text(example), *(getattr(example, name) for name in self.inputs[1:])
 
+    def all_texts(self, example: Any) -> Iterator[str]:
+        """Yields the texts of an example, of a list of choices or words each."""
+        for text in self.texts(example):
+            yield from [text] if isinstance(text, str) else text or ()
+
     def group(self, example: Any) -> tuple:
         """Returns the texts that must not be in both the training and the validation data."""
         return self.texts(example)
