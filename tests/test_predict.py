@@ -9,6 +9,7 @@ import pytest
 
 from keras_bert.commands import glue, predict
 from keras_bert.data import Example
+from keras_bert.data.chunks import sized
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.models import BertClassifier, BertEmbedder, BertMultipleChoice, BertRegressor
 from keras_bert.tasks import TASKS
@@ -68,7 +69,7 @@ def test_invalid_bytes_of_arguments_become_one_character_each(run, trained_once)
 def test_lines_are_read_in_chunks_of_limited_size():
     stream = io.BytesIO(b"a\n" * 1500 + (b"b" * 300_000 + b"\n") * 5 + b"c")
     task = TASKS["classify"](16, ["x", "y"])
-    chunks = list(predict._sized(task, predict._of_lines(stream, "a.txt", task)))
+    chunks = list(sized(predict._of_lines(stream, "a.txt", task), task.all_texts))
     assert [len(chunk) for chunk in chunks] == [1024, 1500 - 1024 + 4, 2]
     assert "".join(example.text[0] for chunk in chunks for example in chunk) == "a" * 1500 + "b" * 5 + "c"
 

@@ -216,7 +216,7 @@ def test_a_pooling_without_the_prompt_is_refused(tmp_path):
     folder = write(tmp_path / "folder")
     path = folder / "1_Pooling/config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"include_prompt": False}))
-    with pytest.raises(InputError, match="1_Pooling/config.json: include_prompt must be True; got False"):
+    with pytest.raises(InputError, match="Pooling: include_prompt must be True; got False"):
         open_source(folder)
 
 

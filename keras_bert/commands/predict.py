@@ -4,11 +4,12 @@ import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 from keras_bert.arguments import AggregationStrategy, Count, TextColumns, given, replace_surrogates
 from keras_bert.commands import glue
+from keras_bert.data.chunks import ROWS, sized
 from keras_bert.data.rows import ROW_FORMATS, suffix_of
 from keras_bert.errors import InputError, Option, UnknownSuffix
 from keras_bert.files.json_files import json_text
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from keras_bert.tasks import Task
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
-_CHUNK = 1024  # texts that are answered before the first answer is printed
 _FILES = ".jsonl", ".tsv", ".csv", ".parquet", ".json", ".txt", ".gz"  # what no folder of answers is called
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 
@@ -142,11 +142,11 @@ def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
         yield [_example(task, text, f"argument {number}") for number, text in enumerate(texts, 1)]
     elif path == "-":
         examples = _of_lines(sys.stdin.buffer, "standard input", task)
-        yield from _sized(task, examples, 1 if sys.stdin.isatty() else _CHUNK)
+        yield from sized(examples, task.all_texts, 1 if sys.stdin.isatty() else ROWS)
     elif "data_format" in columns or _is_data(path):
         examples = model.iterate(path, **columns, label_column=None)
         try:
-            for chunk in _sized(task, examples):
+            for chunk in sized(examples, task.all_texts):
                 task.check_inputs(path, chunk)
                 yield chunk
         except UnknownSuffix as error:
@@ -155,7 +155,7 @@ def _chunks(texts: tuple[str, ...], path: str | None, columns: dict[str, str],
             raise InputError(*error.parts, hint) from None
     else:
         with open(path, "rb") as file:
-            chunks = _sized(task, _of_lines(file, path, task))
+            chunks = sized(_of_lines(file, path, task), task.all_texts)
             if not (first := next(chunks, [])):
                 raise InputError(f"{path}: must have a text in each line; it is empty")
             data_format = getattr(model, "columns", {}).get("data_format")  # a SavedModel has no columns
@@ -178,22 +178,6 @@ def _of_lines(stream: BinaryIO, name: str, task: "Task") -> Iterator:
     for number, _, line in read_lines(stream, f"{name}: line"):
         place = f"{name}: line {number}"
         yield _example(task, decode(line, place, number == 1).rstrip("\r\n"), place)
-
-
-def _sized(task: "Task", examples: Iterable, most: int = _CHUNK) -> Iterator[list]:
-    """Yields lists of `most` examples, or of fewer if their texts have `CHUNK_SIZE` characters."""
-    from keras_bert.data.chunks import CHUNK_SIZE
-
-    chunk: list = []
-    size = 0
-    for example in examples:
-        chunk.append(example)
-        size += sum(map(len, task.all_texts(example)))
-        if len(chunk) == most or size >= CHUNK_SIZE:
-            yield chunk
-            chunk, size = [], 0
-    if chunk:
-        yield chunk
 
 
 def _example(task: "Task", text: str, place: str) -> Any:

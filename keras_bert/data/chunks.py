@@ -2,7 +2,7 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from keras_bert.data.rows import ROW_FORMATS, ROW_SUFFIXES, RowFormat, suffix_of
@@ -10,7 +10,7 @@ from keras_bert.data.tables import check_columns
 from keras_bert.errors import InputError, Option
 
 _CURE = "; leave it out of ", Option("keep_columns=…")
-_ROWS, CHUNK_SIZE = 1024, 2**20  # of a chunk: the number of its rows, and of their bytes or characters, at most
+ROWS, CHUNK_SIZE = 1024, 2**20  # of a chunk: the number of its rows, and of their bytes or characters, at most
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +53,27 @@ def read_chunks(path: str, keep_columns: Sequence[str] = ()) -> Iterator[Chunk]:
         for number, share, row in read:
             rows.append((number, row))
             size += _size(row)
-            if len(rows) == _ROWS or size >= CHUNK_SIZE:
+            if len(rows) == ROWS or size >= CHUNK_SIZE:
                 yield Chunk(path, columns, rows, share)
                 rows, size = [], 0
         yield Chunk(path, columns, rows, 1.0)
     except InputError as error:
         yield Chunk(path, columns, rows, share, error)
+
+
+def sized(examples: Iterable, texts_of: Callable[[Any], Iterable[str]], most: int = ROWS) -> Iterator[list]:
+    """Yields lists of `most` examples, or of fewer if their texts have `CHUNK_SIZE` characters. `texts_of` returns the
+    texts of an example."""
+    chunk: list = []
+    size = 0
+    for example in examples:
+        chunk.append(example)
+        size += sum(map(len, texts_of(example)))
+        if len(chunk) == most or size >= CHUNK_SIZE:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
 
 
 def _columns_of(path: str, form: RowFormat, wanted: Sequence[str]) -> list[str]:

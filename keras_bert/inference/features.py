@@ -3,15 +3,17 @@
 import itertools
 import os
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from keras_bert.arguments import Count, Length, Path, check, check_rules
 from keras_bert.config import BertConfig
 from keras_bert.data.batches import TextBatches
-from keras_bert.data.examples import read_examples
+from keras_bert.data.chunks import sized
+from keras_bert.data.examples import Example, iterate_examples
 from keras_bert.data.rows import import_pyarrow, lines
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.atomic import atomic_file, check_free
@@ -85,8 +87,8 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
         ("features", features, "without weights to train", features != "weighted-all"),
     )
     check_free(output, overwrite)
-    texts, text_pairs = _read(input, text_column, text_pair_column)
-    check_rules(("prompt_name", prompt_name, "left out for pairs of texts", None in (prompt_name, text_pairs)))
+    is_pair, total = _count(input, text_column, text_pair_column)
+    check_rules(("prompt_name", prompt_name, "left out for pairs of texts", prompt_name is None or not is_pair))
     if is_litert(model):
         check_rules(("features", features, "left out for a LiteRT folder", features is None),
                     ("pooling", pooling, "left out for a LiteRT folder, which has its own", pooling == "none"))
@@ -96,16 +98,26 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
         compute, tokenizer, config, task = _keras_vectors(model, features)
     if prompt_name is not None:
         task = task.with_prompt(prompt_name)
-    prompt = task.default_prompt if text_pairs is None else ""
-    packed = tokenizer.pack([prompt + text for text in texts], text_pairs,
-                            config.input_length(max_length, task.max_length))
+    prompt, length = "" if is_pair else task.default_prompt, config.input_length(max_length, task.max_length)
     pool = POOLING[pooling] if not normalize else lambda vectors: unit_vectors(POOLING[pooling](vectors))
-    chunks = _chunks(compute, tokenizer, texts, packed, pool, batch_size, progress or (lambda *_: None))
+    counts: Counter[str] = Counter()
+
+    def chunks() -> Iterator[_Chunk]:
+        for examples in sized(_read(input, text_column, text_pair_column),
+                              lambda example: (example.text, example.text_pair or "")):
+            texts = [example.text for example in examples]
+            packed = tokenizer.pack([prompt + text for text in texts],
+                                    [example.text_pair for example in examples] if is_pair else None, length)
+            for chunk in _chunks(compute, tokenizer, texts, packed, pool, batch_size):
+                yield chunk
+                counts.update(texts=len(chunk[0]), tokens=sum(map(len, chunk[1])))
+                (progress or (lambda *_: None))(counts["texts"], total)
+
     with writing(output):
         os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
     with atomic_file(output) as part:
-        _WRITERS[suffix](part, chunks, pooling)
-    return len(texts), sum(len(ids) for ids, _ in packed)
+        _WRITERS[suffix](part, chunks(), pooling)
+    return counts["texts"], counts["tokens"]
 
 
 def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertTokenizer, BertConfig, Embed]:
@@ -136,22 +148,26 @@ def _lite_vectors(model: str) -> tuple[_Compute, BertTokenizer, BertConfig, Embe
             lite.tokenizer, lite.runner.config, lite.task)
 
 
-def _read(path: str, text_column: str, text_pair_column: str | None) -> tuple[list[str], list[str] | None]:
-    """Returns the texts, and the second texts or None."""
+def _read(path: str, text_column: str, text_pair_column: str | None) -> Iterator[Example]:
+    """Yields the texts, perhaps with second ones."""
     if not path.lower().endswith(".txt"):
-        examples = read_examples(path, text_column, text_pair_column, label_column=None)
-        seconds = [example.text_pair for example in examples if example.text_pair is not None]
-        return [example.text for example in examples], seconds or None
+        yield from iterate_examples(path, text_column, text_pair_column, label_column=None)
+        return
     with reading(path):
-        texts = [line.rstrip("\r\n") for _, _, line in lines(path)]
-    if not texts:
-        raise InputError(f"{path}: the file must have at least one line of text")
-    return texts, None
+        yield from (Example(line.rstrip("\r\n"), None, None, None) for _, _, line in lines(path))
+
+
+def _count(*arguments: Any) -> tuple[bool, int]:
+    """Returns whether the texts of `_read` have second ones, and their number. All are read once before any vector is
+    computed, so that an invalid one costs no time."""
+    examples = _read(*arguments)
+    if (first := next(examples, None)) is None:
+        raise InputError(f"{arguments[0]}: the file must have at least one line of text")
+    return first.text_pair is not None, 1 + sum(1 for _ in examples)
 
 
 def _chunks(compute: _Compute, tokenizer: BertTokenizer, texts: list[str], packed: list[tuple[list[int], int]],
-            pool: Callable[[np.ndarray], np.ndarray], batch_size: int,
-            progress: Callable[[int, int], None]) -> Iterator[_Chunk]:
+            pool: Callable[[np.ndarray], np.ndarray], batch_size: int) -> Iterator[_Chunk]:
     ends = np.cumsum([len(ids) for ids, _ in packed])
     cuts = [0, *np.flatnonzero(np.diff(ends // _TOKENS)) + 1, len(packed)]
     for begin, end in itertools.pairwise(cuts):
@@ -160,7 +176,6 @@ def _chunks(compute: _Compute, tokenizer: BertTokenizer, texts: list[str], packe
         vectors = [pool(output[:length]) for output, length in zip(outputs, batches.lengths)]
         tokens = [[tokenizer.vocabulary[i] for i in ids] for ids, _ in batches.packed]
         yield texts[begin:end], tokens, np.concatenate(vectors)
-        progress(end, len(packed))
 
 
 def _write_npz(path: str, chunks: Iterator[_Chunk], pooling: str) -> None:
