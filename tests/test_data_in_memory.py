@@ -253,16 +253,11 @@ def test_two_columns_of_one_name_are_refused(pretrained, intents, tmp_path):
      r"'a' and 'a\\u3000' \(1 more such groups\); they are different labels; if they should be one, write them alike"),
     ("multilabel", [["x 1"], ["y", "x\t1 "], [], []], r"'x\\t1' and 'x 1'|'x 1' and 'x\\t1'; they"),
     ("embed", ["x", "x ", "y", "y"], "'x' and 'x '"),
+    ("tag", [["B-first name"], ["B-firstname"]], "'first name' and 'firstname'"),
 ])
 @pytest.mark.filterwarnings("error::keras_bert.errors.InputWarning")  # raised before training
 def test_labels_that_differ_in_white_space_alone(pretrained, tmp_path, task, labels, message):
-    rows = [{"text": text, "label": label} for text, label in zip("abcd", labels)]
+    names = ("words", "tags") if task == "tag" else ("text", "label")
+    rows = [dict(zip(names, ([text] if task == "tag" else text, label))) for text, label in zip("abcd", labels)]
     with pytest.raises(InputWarning, match=message):
         finetune(rows, rows, model=pretrained, output=tmp_path / "out", task=task)
-
-
-@pytest.mark.filterwarnings("error::keras_bert.errors.InputWarning")  # raised before training
-def test_types_of_entities_that_differ_in_white_space_alone(pretrained, tmp_path):
-    rows = [(["a", "b"], ["B-first name", "B-firstname"])]
-    with pytest.raises(InputWarning, match="'first name' and 'firstname'"):
-        finetune(rows, rows, model=pretrained, output=tmp_path / "out", task="tag")
