@@ -25,18 +25,14 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
     (["teach"], 2, ["'teach'", "finetune, evaluate, predict, export, export preprocessor,"]),
     (["finetune", "--train=a.tsv"], 2, ["--model", "--output"]),
     (["finetune", "train.tsv"], 2, ["takes only flags, as --name=value", "train.tsv"]),
-    (["predict"], 2, ["--model"]),
     (["predict", "--model=x", "--top_k=0", "hello"], 1, ["top_k must be at least 1", "0"]),
     (["predict", "--model=x"], 1, ["texts as arguments or --input", "neither"]),
     (["predict", "--model=x", "--input=y", "z"], 1, ["both"]),
     (["predict", "--model=/nowhere", "hello"], 1, ["/nowhere", "there is no such folder"]),
     (["export", "--model=/nowhere", "--output=/tmp/never"], 1, ["/nowhere"]),
-    (["evaluate", "--model=x"], 2, ["--data"]),
-    (["evaluate", "--model=/nowhere", "--data=y.tsv"], 1, ["/nowhere", "there is no such folder"]),
     (["export", "--model=x", "--output=y", "--dtype=int8"], 2, ["--dtype", "int8"]),
     # The names of other libraries and of older versions.
     (["fintune"], 2, ["'fintune' is not a command; did you mean finetune?"]),
-    (["qqq"], 2, ["the commands are finetune, evaluate"]),
     (["finetune", "--epoch=1"], 2, ["there is no flag --epoch; did you mean --epochs?"]),
     (["train"], 2, ["did you mean finetune?"]),
     (["text-model"], 2, ["did you mean export text-model?"]),
@@ -44,13 +40,7 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
     (["--model=x", "predict"], 2, ["'--model=x' is not a command; give the command first"]),
     (["finetune", "--task=ner"], 2, ["--task must be one of intent, classify, multilabel, regress, tag, span, choice, "
                                      "embed, rerank; got 'ner'; did you mean tag?"]),
-    (["finetune", "--task=qa"], 2, ["did you mean span?"]),
-    (["finetune", "--task=sts"], 2, ["did you mean regress?"]),
-    (["finetune", "--task=sentiment"], 2, ["did you mean classify?"]),
     (["finetune", "--init_from=x"], 2, ["there is no flag --init_from; did you mean --model?"]),
-    (["evaluate", "--text=x"], 2, ["there is no flag --text; did you mean --text_column?"]),
-    (["convert", "--from=x"], 2, ["there is no flag --from; did you mean --model?"]),
-    (["convert", "--to=x"], 2, ["there is no flag --to; did you mean --output?"]),
     (["pretrain", "--recompute"], 2, ["did you mean --gradient_checkpointing?"]),
     (["finetune", "--recompute"], 2, ["there is no flag --recompute; see"]),
     (["finetune", "--epochs=2.5"], 2, ["--epochs must be a whole number; got '2.5'"]),
@@ -96,9 +86,7 @@ def config(**changes):
 
 
 @pytest.mark.parametrize("name,damage", [
-    ("train.tsv", remove), ("train.tsv", b"\x80\x04\x95 pickled"), ("train.tsv", b"text\tlabel\nplay\n"),
-    ("train.tsv", b"text\tlabel\nplay\tmusic\nturn on\tmusic\n"),
-    ("valid.tsv", b"text\tlabel\nplay\tnever seen\n"), ("valid.tsv", folder_instead),
+    ("train.tsv", remove), ("train.tsv", b"\x80\x04\x95 pickled"), ("valid.tsv", folder_instead),
     ("valid.tsv", b"text\ttext_pair\tlabel\nplay\tsing\tmusic\n"), ("valid", b"text\tlabel\nplay\tmusic\n"),
     ("out", b"a file of mine"), ("out.checkpoints", b"a file of mine"),
     ("pretrained/vocab.txt", remove), ("pretrained/vocab.txt", b"a\n"), ("pretrained/vocab.txt", folder_instead),
@@ -106,7 +94,7 @@ def config(**changes):
     ("pretrained/model.safetensors", cut), ("pretrained/model.safetensors", b""),
     ("pretrained/config.json", b"{}"), ("pretrained/config.json", remove),
     ("pretrained/config.json", config(num_hidden_layers=3)), ("pretrained/config.json", config(hidden_size=20)),
-    ("pretrained/config.json", config(model_type="deberta")), ("pretrained/config.json", config(vocab_size=61)),
+    ("pretrained/config.json", config(vocab_size=61)),
 ])
 def test_bad_input_is_one_line_and_leaves_nothing(run, intents, pretrained, tmp_path, name, damage):
     path = tmp_path / name
@@ -147,8 +135,8 @@ def test_a_tag_that_the_training_file_lacks(run, pretrained, tmp_path):
             "sentences with it there"])
 
 
-def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, intents, tmp_path):
-    folder = intents[0].parent / "texts"
+def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, tmp_path):
+    folder = tmp_path / "texts"
     folder.mkdir()
     model, out, pattern = f"--model={trained_once}", f"--output={tmp_path / 'out'}", f"'{folder / '*.jsonl'}'"
     is_folder = f"must name files, as in '{folder / '*.txt'}' or {pattern}; it is a folder"
@@ -160,9 +148,7 @@ def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, intents,
             (["predict", model, f"--input={folder}/", out], is_folder),
             (["make-vocab", f"--input={folder}", out, "--vocab_size=300"], is_folder),
             (["evaluate", model, f"--data={folder}"], f"a data file {found}"),
-            (["finetune", f"--train={folder}", f"--model={pretrained_once}", out], f"a data file {found}"),
-            (["finetune", f"--train={intents[0]}", f"--valid={folder}", f"--model={pretrained_once}", out],
-             f"a data file {found}")):
+            (["finetune", f"--train={folder}", f"--model={pretrained_once}", out], f"a data file {found}")):
         status, _, [*_, line] = run(*arguments)
         assert status == 1 and line.startswith(f"keras-bert: {folder}") and line.endswith(f": {message}")
     assert not (tmp_path / "out").exists()
@@ -175,8 +161,7 @@ def test_wrong_folders(run, trained, pretrained, intents, tmp_path):
     encoder.mkdir()
     (encoder / "saved_model.pb").touch()
     (no_vocabulary / "vocab.txt").unlink()
-    empty, versions, rows = tmp_path / "empty", tmp_path / "versions", tmp_path / "rows.tsv"
-    rows.write_text("text\tlabel\nplay\tmusic\nfly\tflight\n")
+    empty, versions = tmp_path / "empty", tmp_path / "versions"
     for folder in (empty, versions / "3", versions / "12"):
         folder.mkdir(parents=True)
     for arguments, message in (
@@ -194,21 +179,13 @@ def test_wrong_folders(run, trained, pretrained, intents, tmp_path):
              f"{empty}: must be a folder that finetune wrote; model.keras is missing"),
             (["predict", f"--model={versions}", "play"], f"{versions}: must be a folder that finetune wrote; this is a "
              f"folder of versions: pass one of them, {versions}/12"),
-            (["fill-mask", f"--model={pretrained}", "[MASK]"], f"{pretrained}: fill-mask needs weights with a "
-             "masked LM "
-             "head, as pretrain writes; these have no head"),
-            (["fill-mask", f"--model={trained}", "[MASK]"], f"{trained}: fill-mask needs weights with a masked LM "
-             "head, "
-             "as pretrain writes; these have a head for classification"),
+            *((["fill-mask", f"--model={folder}", "[MASK]"],
+               f"{folder}: fill-mask needs weights with a masked LM head, as pretrain writes; these have {head}")
+              for folder, head in ((pretrained, "no head"), (trained, "a head for classification"))),
             (["export", f"--model={no_vocabulary}", f"--output={tmp_path}/out"],
              f"{no_vocabulary}: vocab.txt or tokenizer.json is missing next to the weights; copy the model's there"),
             (["export", f"--model={intents[0]}", f"--output={tmp_path}/out"], f"{intents[0]}: must be a folder, a name "
              "that `keras-bert presets` lists or a Hugging Face id org/name; it is a file"),
-            (["evaluate", f"--model={trained}", f"--data={rows}"], f"{rows}: row 3: label 'flight' does not occur in "
-             "the training file; correct it, or if it marks texts that are out of scope, pass "
-             "--out_of_scope_label='flight'"),
-            (["predict", f"--model={trained}", "--input=/nowhere", ], "/nowhere: cannot be read: No such file or "
-             "directory"),
             (["export", f"--model={pretrained}", f"--output={trained}"],
              f"{trained}: exists already; pass another path or --overwrite")):
         assert run(*arguments)[::2] == (1, [f"keras-bert: {message}"])

@@ -97,15 +97,11 @@ def test_evaluate(run, trained, intents, tmp_path):
 
 
 @pytest.mark.usefixtures("eager")
-def test_an_intent_model_without_texts_out_of_scope_has_no_threshold(run, trained):
+def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path):
+    command = "predict", f"--model={trained}", "--output_format=jsonl", "what time is it today", "play some music"
     assert json.loads((trained / "settings.json").read_text())["threshold"] is None
     assert json.loads((trained / "metrics.json").read_text())["out_of_scope"] is None
-    _, output, _ = run("predict", f"--model={trained}", "--output_format=jsonl", "play some music")
-    assert json.loads(output[0]).keys() == {"text", "label", "score"}
-
-
-@pytest.mark.usefixtures("eager")
-def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path):
+    assert json.loads(run(*command)[1][0]).keys() == {"text", "label", "score"}
     path = tmp_path / "scope.tsv"
     path.write_text(intents[1].read_text() + "what time is it today\tnone\nbook a flight\tnone\n")
     status, _, messages = run("evaluate", f"--model={trained}", f"--data={path}")
@@ -119,9 +115,7 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
         "threshold", *(f"{chosen['threshold']:.4f}: {rejected} and {chosen['recall']:.1%} of the 2 out of scope, with "
                        f"precision {chosen['precision']:.4f}").split()]
     assert run("evaluate", f"--model={trained}", f"--data={intents[1]}")[1][-1].endswith(f": {rejected}")
-    _, output, _ = run("predict", f"--model={trained}", "--output_format=jsonl", "what time is it today",
-                       "play some music")
-    for answer in map(json.loads, output):
+    for answer in map(json.loads, run(*command)[1]):
         assert answer["in_scope"] == (answer["score"] >= chosen["threshold"])
 
 
@@ -187,8 +181,7 @@ def test_values_are_checked_by_the_annotations():
     for name, bad, rule in (
             ("count", 0, "at least 1"), ("count", True, "a whole number"), ("count", 1.5, "a whole number"),
             ("count", None, "a whole number"), ("rates", [1, 0], "positive"),
-            ("rates", [], "one value or several"), ("rates", ["1"], "a number"),
-            ("rates", float("nan"), "positive"),
+            ("rates", [], "one value or several"), ("rates", ["1"], "a number"), ("rates", float("nan"), "positive"),
             ("rates", "1", "a number"), ("mode", "c", "one of a, b"), ("path", 3, "a string or a path"),
             ("on", 1, "True or False")):
         with pytest.raises(InputError, match=re.escape(f"{name} must be {rule}; got {bad!r}") + "$"):
@@ -251,12 +244,6 @@ def test_a_threshold_that_nothing_decides_is_kept(run, trained, tmp_path):
     assert status == 0 and settings.read_text() == before
     assert messages[0].startswith("no threshold was chosen, and the model's settings are unchanged, because every text")
     assert FineTuned.load(trained).calibrate(data).task.threshold == 0.25
-
-
-def test_pairs_are_two_lists():
-    with pytest.raises(InputError, match=re.escape(
-            "this model takes pairs of texts, as lists: predict(texts, text_pairs); got 1 list")):
-        zoo.make("pairs").predict([("play music", "a song"), ("light", "lamp")])
 
 
 def test_signatures_are_readable():

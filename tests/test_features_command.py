@@ -151,33 +151,27 @@ def test_texts_are_cut_where_the_folder_says(extract, tmp_path):
                                                                   for text in TEXTS]
 
 
-@pytest.mark.parametrize("flags,status,words", [
-    (["--output="], 1, ["output must be a file that ends in .npz or .parquet; got ''"]),
-    (["--output=out.csv"], 1, ["output must be a file that ends in .npz or .parquet; got 'out.csv'"]),
-    (["--features=layer-5"], 1, ["features must be one of", "layer-N", "encoder with 4 blocks; got 'layer-5'"]),
-    (["--features=weighted-all"], 1, ["features must be without weights to train; got 'weighted-all'"]),
-    (["--pooling=sum"], 2, ["--pooling", "sum"]),
-    (["--max_length=129"], 1, ["max_length must be at most 128, the encoder's positions; got 129"]),
-    (["--max_length=2"], 1, ["max_length must be at least 3; got 2"]),
-    (["--batch_size=0"], 1, ["batch_size must be at least 1; got 0"]),
-    (["--model=nowhere"], 1, ["nowhere"]),
-    (["--input=/nowhere.txt"], 1, ["/nowhere.txt"]),
-    (["--input=/nowhere.xlsx"], 1, ["/nowhere.xlsx", ".tsv"]),
+@pytest.mark.parametrize("flags,words", [
+    (["--output=out.csv"], ["output must be a file that ends in .npz or .parquet; got 'out.csv'"]),
+    (["--features=layer-5"], ["features must be one of", "layer-N", "encoder with 4 blocks; got 'layer-5'"]),
+    (["--features=weighted-all"], ["features must be without weights to train; got 'weighted-all'"]),
+    (["--max_length=129"], ["max_length must be at most 128, the encoder's positions; got 129"]),
+    (["--max_length=2"], ["max_length must be at least 3; got 2"]),
+    (["--model=nowhere"], ["nowhere"]),
+    (["--input=/nowhere.txt"], ["/nowhere.txt"]),
+    (["--input=/nowhere.xlsx"], ["/nowhere.xlsx", ".tsv"]),
 ])
-def test_bad_usage_is_one_line_and_leaves_nothing(extract, tmp_path, flags, status, words):
+def test_bad_usage_is_one_line_and_leaves_nothing(extract, tmp_path, flags, words):
     before = sorted(tmp_path.rglob("*"))
     got, output, messages = extract(*flags)
-    assert (got, output, len(messages)) == (status, [], 1) and all(word in messages[0] for word in words), messages
+    assert (got, output, len(messages)) == (1, [], 1) and all(word in messages[0] for word in words), messages
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("content,message", [
-    (b"", "the file must have at least one line of text"),
-    (b"a\n\xff\n", "row 2: must be UTF-8 text: invalid start byte at byte 1; "
-     "convert the file: iconv -f ENCODING -t UTF-8 FILE > NEW_FILE (Korean files are often in CP949)")])
-def test_bad_texts_are_named(extract, tmp_path, content, message):
-    (tmp_path / "bad.txt").write_bytes(content)
-    assert extract(input="bad.txt") == (1, [], [f"keras-bert: {tmp_path}/bad.txt: {message}"])
+def test_a_file_without_texts_is_named(extract, tmp_path):
+    (tmp_path / "bad.txt").touch()
+    assert extract(input="bad.txt")[::2] == (
+        1, [f"keras-bert: {tmp_path}/bad.txt: the file must have at least one line of text"])
 
 
 def test_what_stands_there_is_kept_until_the_new_file_is_whole(extract, tmp_path, monkeypatch):

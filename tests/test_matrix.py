@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import dataclasses
 import functools
 import itertools
 import math
@@ -92,15 +91,12 @@ def assert_close(got, wanted, atol):
 
 # BERT in NumPy, one text at a time, without padding.
 
-def weights_of(layer):
-    return {weight.path.split("/", 1)[1]: numpy(weight).astype("float64") for weight in layer.weights}
-
-
 @functools.cache
 def reference():
     """The weights of all layers, and for each text (pooled [H], states of embeddings and blocks [length, H], attention
     of each block [N, length, length])."""
-    weights = weights_of(randomize(BertLayer(CONFIG)))
+    layer = randomize(BertLayer(CONFIG))
+    weights = {weight.path.split("/", 1)[1]: numpy(weight).astype("float64") for weight in layer.weights}
     return weights, [numpy_bert(weights, *text) for text in TEXTS]
 
 
@@ -119,8 +115,6 @@ def numpy_bert(weights, ids, first_segment):
     tables = {"word": ids, "position": range(len(ids)), "segment": segments}
     x = norm(sum(weights[f"embeddings/{name}_embeddings/embeddings"][list(rows)] for name, rows in tables.items()),
              "embeddings/norm")
-    if "embeddings/projection/kernel" in weights:
-        x = dense(x, "embeddings/projection")
     states, attention = [x], []
     for block in (f"block_{i}" for i in range(CONFIG.num_hidden_layers)):
         query, key, value = (heads(dense(x, f"{block}/attention/{name}")) for name in ("query", "key", "value"))
@@ -148,18 +142,14 @@ def numpy_loss(weights):
                for (pooled, states, _), weight, tokens in zip(outputs, POOLED_WEIGHTS, TOKEN_WEIGHTS, strict=True))
 
 
-def slopes_of(weights):
+@functools.cache
+def slopes():
     """Of each weight a random direction, and the slope of the loss in it."""
-    rng = np.random.default_rng(1)
+    weights, rng = reference()[0], np.random.default_rng(1)
     directions = {name: rng.normal(size=value.shape) for name, value in weights.items()}
     losses = {name: [numpy_loss(weights | {name: weights[name] + step * direction}) for step in (1e-5, -1e-5)]
               for name, direction in directions.items()}
     return {name: (direction, (losses[name][0] - losses[name][1]) / 2e-5) for name, direction in directions.items()}
-
-
-@functools.cache
-def slopes():
-    return slopes_of(reference()[0])
 
 
 def loss_of(layout, outputs):
@@ -258,7 +248,9 @@ def gradients(layout, dtype):
     got = gradients_of(layer, layout)
     assert got.keys() == slopes().keys() and all(np.isfinite(gradient).all() for gradient in got.values())
     if layer.dtype_policy.name == "float32":
-        assert_slopes(got, slopes())
+        for name, (direction, slope) in slopes().items():
+            scale = max(1, np.abs(got[name] * direction).sum())
+            assert abs((got[name] * direction).sum() - slope) < GRADIENT["float32"] * scale, name
     else:
         exact = gradients_of(shared(layout, "float32"), layout)
         for name, wanted in exact.items():
@@ -266,12 +258,6 @@ def gradients(layout, dtype):
             largest = 1 if name.endswith("key/bias") else np.abs(wanted).max()
             np.testing.assert_allclose(got[name] / largest, wanted / largest, rtol=0,
                                        atol=GRADIENT[layer.compute_dtype], err_msg=name)
-
-
-def assert_slopes(got, wanted):
-    for name, (direction, slope) in wanted.items():
-        scale = max(1, np.abs(got[name] * direction).sum())
-        assert abs((got[name] * direction).sum() - slope) < GRADIENT["float32"] * scale, name
 
 
 def attention(layout, dtype):
@@ -309,18 +295,15 @@ def symbolic_call(layout, dtype):
 
 def xla(layout, dtype):
     layer = shared(layout, dtype)
-    assert_reference(layer, compiled(layer)(inputs_of(layout)))
-
-
-def compiled(layer):
-    """The call of the layer, compiled by XLA."""
     if ON_JAX:
         import jax
 
-        return jax.jit(lambda inputs: layer(inputs))
-    import tensorflow as tf
+        compiled = jax.jit(lambda inputs: layer(inputs))
+    else:
+        import tensorflow as tf
 
-    return tf.function(layer, jit_compile=True, autograph=False)
+        compiled = tf.function(layer, jit_compile=True, autograph=False)
+    assert_reference(layer, compiled(inputs_of(layout)))
 
 
 def save_and_reload(layout, dtype):
@@ -424,15 +407,3 @@ def test_cell(operation, layout, dtype):
     error = refused(operation.__name__, layout, dtype)
     with pytest.raises(ValueError, match=error) if error else contextlib.nullcontext():
         operation(layout, dtype)
-
-
-@pytest.mark.slow("a dense layer in what XLA compiles")
-def test_embeddings_with_a_width_of_their_own():
-    """Compiled by XLA, and the gradients of the dense layer that follows them, on both backends."""
-    layer = randomize(BertLayer(dataclasses.replace(CONFIG, embedding_size=6)))
-    weights, inputs = weights_of(layer), inputs_of("padded")
-    wanted = [numpy_bert(weights, *text) for text in TEXTS]
-    pooled, sequence = compiled(layer)(inputs)
-    assert_close(numpy(pooled), [pooled for pooled, _, _ in wanted], ATOL["float32"])
-    assert_close(by_text("padded", sequence), [states[-1] for _, states, _ in wanted], ATOL["float32"])
-    assert_slopes(gradients_of(layer, "padded"), slopes_of(weights))

@@ -139,14 +139,13 @@ def test_scores_are_those_of_scikit_learn(seed, texts, labels, levels):
         for average in ("micro", "macro"):
             assert ours[f"{average}_f1{suffix}"] == pytest.approx(
                 metrics.f1_score(right, predicted, average=average, zero_division=0), abs=1e-12)
-    assert ours["mean_average_precision"] == pytest.approx(
-        metrics.average_precision_score(right, probabilities, average="macro"), abs=1e-12)
+    averages = metrics.average_precision_score(right, probabilities, average=None)
+    assert ours["mean_average_precision"] == pytest.approx(averages.mean(), abs=1e-12)
     peer = metrics.precision_recall_fscore_support(right, probabilities >= thresholds, zero_division=0)
     for i, name in enumerate(names):
         row = ours["labels"][name]
         assert [row[key] for key in ("precision", "recall", "f1", "texts")] == pytest.approx([part[i] for part in peer])
-        assert row["threshold"] == thresholds[i] and row["average_precision"] == pytest.approx(
-            metrics.average_precision_score(right[:, i], probabilities[:, i]), abs=1e-12)
+        assert (row["threshold"], row["average_precision"]) == (thresholds[i], pytest.approx(averages[i], abs=1e-12))
     json.dumps(ours)
 
 
@@ -202,20 +201,20 @@ def test_answers_and_lines():
     example, encoded = Example("text", None, None, 0), Encoded([None] * 3, [])
     held = task.answers(encoded, outputs)
     assert [answer.labels for answer in held] == [['b, "c"'], ["d", 'b, "c"', "a"], []]
-    assert held[1].scores == pytest.approx([0.95, 0.7, 0.6]) and held[0].top[0] == ("a", pytest.approx(0.4))
-    assert [task.cells(example, answer) for answer in held] == [
-        ['"b, ""c"""', "0.2000", "text"], ['d,"b, ""c""",a', "0.9500,0.7000,0.6000", "text"], ["", "", "text"]]
-    assert [read([("text", task.cells(example, answer)[0])])[0][1] for answer in held] == [
+    lines = [task.cells(example, answer) for answer in held]
+    assert lines == [['"b, ""c"""', "0.2000", "text"], ['d,"b, ""c""",a', "0.9500,0.7000,0.6000", "text"],
+                     ["", "", "text"]]
+    assert [label for _, label in read([("text", cells[0]) for cells in lines])] == [
         tuple(sorted(answer.labels)) for answer in held]
     assert task.record(example, held[2]) == {"text": "text", "labels": [], "scores": []}
     top, *_ = task.answers(encoded, outputs, top_k=2)
     assert task.cells(example, top) == ["a", "0.4000", 'b, "c"', "0.2000", "text"]
-    assert task.record(example, top)["labels"] == ['b, "c"'] and [row["label"] for row in task.record(
-        example, top)["top"]] == ["a", 'b, "c"']
+    assert task.record(example, top) == {"text": "text", "labels": ['b, "c"'], "scores": [pytest.approx(0.2)], "top": [
+        {"label": "a", "score": pytest.approx(0.4)}, {"label": 'b, "c"', "score": pytest.approx(0.2)}]}
 
 
 def test_scores_tell_if_the_thresholds_were_chosen_on_the_same_texts():
-    task = MultiLabel(9, list("abc"))
+    task = MultiLabel(9, list("abc"))  # the thresholds are 0.5
     probabilities, right = random_answers(0, 60, 3, 1000)
     outputs = list(logit(np.clip(probabilities, 1e-3, 1 - 1e-3)))
     parts = [(Encoded([], [], right[part].astype("float32")), outputs[part]) for part in (slice(30), slice(30, 60))]
@@ -346,9 +345,5 @@ def test_options_of_the_export_that_do_not_fit(bert, tokenizer, tmp_path, option
 
 def test_other_tasks_refuse_columns_of_labels(bert, tokenizer):
     model = FineTuned(BertClassifier(bert, 2), tokenizer, TASKS["classify"](16, ["a", "b"]))
-    with pytest.raises(InputError, match=r"label_columns must be left out unless the task is multilabel; got \['x'\]"):
+    with pytest.raises(InputError, match="label_columns must be left out unless the task is multilabel; got "):
         model.evaluate([("play", "a")], label_columns=["x"])
-
-
-def test_settings_without_thresholds_have_one_half():
-    assert MultiLabel(9, ["a", "b"]).thresholds == [0.5, 0.5]

@@ -13,7 +13,6 @@ from conftest import write_huggingface
 notebooks = pytest.importorskip(
     "write_notebooks", reason='needs nbclient and nbformat: pip install nbclient nbformat')
 
-NAMES = "intent_classification", "korean_sentiment"
 PICTURES = {"intent_classification": 3, "korean_sentiment": 2}
 # What the slow tests run instead: the shortest training that still shows a mistake. MiniLM has its first block alone,
 # in the folder SMALL.
@@ -31,10 +30,8 @@ SHORT = {
 
 # Patterns of scores in percent, and the least that the last one may be after the training as committed: a short one
 # need not learn. One intent of 176 is 0.6%.
-LEAST = {
-    "intent_classification": {r"^accuracy ([\d.]+)%": 69, r"^epoch \d: validation accuracy ([\d.]+)%": 69},
-    "korean_sentiment": {r"^pretrained +([\d.]+)%": 55},
-}
+LEAST = {"intent_classification": {r"^accuracy ([\d.]+)%": 69, r"^epoch \d: validation accuracy ([\d.]+)%": 69},
+         "korean_sentiment": {r"^pretrained +([\d.]+)%": 55}}
 
 
 def printed(cell):
@@ -46,7 +43,7 @@ def kinds(cell):
     return {kind for output in cell.outputs for kind in output.get("data", [output.get("name")])}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", PICTURES)
 def test_committed(name):
     notebook = notebooks.read(name)
     assert notebooks.path(name).stat().st_size < 600_000
@@ -74,34 +71,25 @@ def small_minilm(minilm, minilm_bert, tmp_path_factory):
     return write_huggingface(folder, small, (minilm / "vocab.txt").read_text(encoding="utf-8").splitlines())
 
 
-@pytest.mark.slow("a cell of a notebook that fails, or prints something else")
-@pytest.mark.parametrize("name", NAMES)
-def test_runs_with_short_training(name, small_minilm, tmp_path, monkeypatch):
-    check_run(name, tmp_path, monkeypatch,
-              {part: short.replace("SMALL", str(small_minilm)) for part, short in SHORT[name].items()})
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", NAMES)
-def test_runs_as_committed(name, tmp_path, monkeypatch):
-    check_run(name, tmp_path, monkeypatch)
-
-
-def check_run(name, tmp_path, monkeypatch, replaced=()):
+@pytest.mark.parametrize("name", PICTURES)
+@pytest.mark.parametrize("is_short", [
+    pytest.param(True, marks=pytest.mark.slow("a cell of a notebook that fails, or prints something else"), id="short"),
+    pytest.param(False, marks=pytest.mark.long, id="as committed")])
+def test_runs(name, is_short, small_minilm, tmp_path, monkeypatch):
     """Executes a notebook and compares its outputs: the same text where it does not depend on weights or the machine,
-    otherwise the same kinds. The scores must be at least those in `LEAST`, if nothing is replaced."""
+    otherwise the same kinds. The scores must be at least those in `LEAST`, if the training is not shortened."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     committed, notebook = notebooks.read(name), notebooks.read(name)
-    for part in replaced:
+    for part, short in SHORT[name].items() if is_short else ():
         (cell,) = (cell for cell in notebook.cells if part in cell.source)
-        cell.source = cell.source.replace(part, replaced[part])
+        cell.source = cell.source.replace(part, short.replace("SMALL", str(small_minilm)))
     notebooks.execute(notebook)
-    pairs = [(old, new) for old, new in zip(committed.cells, notebook.cells) if new.cell_type == "code"]
-    for old, new in pairs:
-        assert kinds(new) == kinds(old), new.source
-        if "varies" not in old.metadata.get("tags", ()):
-            assert printed(new) == printed(old)
-    text = "".join(printed(new) for _, new in pairs)
+    text = ""
+    for old, new in zip(committed.cells, notebook.cells):
+        if new.cell_type == "code":
+            text += printed(new)
+            assert kinds(new) == kinds(old), new.source
+            assert "varies" in old.metadata.get("tags", ()) or printed(new) == printed(old)
     for pattern, least in LEAST[name].items():
         scores = [float(score) for score in re.findall(pattern, text, re.M)]
-        assert scores and (replaced or scores[-1] >= least), (pattern, scores)
+        assert scores and (is_short or scores[-1] >= least), (pattern, scores)

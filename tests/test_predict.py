@@ -86,12 +86,13 @@ def test_a_file_is_read_in_chunks(tmp_path, name, content):
 
 
 def test_glue_files_of_labels(run, saved, tmp_path):
+    """With the index of the file."""
     folder = saved("contradiction", "entailment", "neutral", pairs=True)
     path = tmp_path / "test_matched.tsv"
-    path.write_text("index\tsentence1\tsentence2\n0\tplay music\tlight off\n1\tlight\tmusic\n")
+    path.write_text("index\tsentence1\tsentence2\n7\tplay music\tlight off\n5\tlight\tmusic\n")
     arguments = ("predict", f"--model={folder}", f"--input={path}", "--data_format=mnli")
     labels = [line.split("\t")[0] for line in run(*arguments)[1]]
-    assert run(*arguments, "--output_format=glue")[1] == ["index\tprediction", f"0\t{labels[0]}", f"1\t{labels[1]}"]
+    assert run(*arguments, "--output_format=glue")[1] == ["index\tprediction", f"7\t{labels[0]}", f"5\t{labels[1]}"]
 
 
 @pytest.mark.parametrize("content, message", [
@@ -114,14 +115,11 @@ def test_glue_files_lack_no_row(run, saved, tmp_path):
         "loaders do; GLUE's server takes an answer for each row: repair these rows"]
 
 
-def test_glue_files_have_the_index_of_the_file(run, saved, tmp_path):
-    folder = saved("0", "1")
+def test_glue_files_count_the_rows_of_files_without_an_index(run, saved, tmp_path):
     path = tmp_path / "a.tsv"
-    path.write_text("index\tsentence\n7\tplay music\n5\tlight off\n")
-    lines = run("predict", f"--model={folder}", f"--input={path}", "--data_format=cola", "--output_format=glue")[1]
-    assert [line.split("\t")[0] for line in lines] == ["index", "7", "5"]
-    path.write_text("gj04\t1\t\tplay music\ngj04\t0\t*\tlight off\n")  # the dev file has none
-    lines = run("predict", f"--model={folder}", f"--input={path}", "--data_format=cola", "--output_format=glue")[1]
+    path.write_text("gj04\t1\t\tplay music\ngj04\t0\t*\tlight off\n")
+    lines = run("predict", f"--model={saved('0', '1')}", f"--input={path}", "--data_format=cola",
+                "--output_format=glue")[1]
     assert [line.split("\t")[0] for line in lines] == ["index", "0", "1"]
 
 
@@ -168,19 +166,6 @@ def test_the_data_format_of_the_training_is_suggested(run, saved, tmp_path):
     assert other.evaluate([("play", "0")])["loss"] > 0  # it is no default
     with pytest.raises(InputError, match="^data: row 1: 'text' must be a text; got 1$"):  # rows have no format
         other.evaluate([(1, "0")])
-
-
-def test_a_column_is_no_part_of_a_published_format(run, saved, tmp_path):
-    (tmp_path / "a.tsv").write_text("id\tdocument\tlabel\n1\ta\t0\n")
-    status, _, messages = run("predict", f"--model={saved('0', '1')}", f"--input={tmp_path / 'a.tsv'}",
-                              "--data_format=nsmc", "--text_column=document")
-    assert (status, messages) == (1, ["keras-bert: --text_column must be left out with --data_format=nsmc, which sets "
-                                      "the columns; got 'document'"])
-
-
-def test_questions_need_another_suffix(tmp_path):
-    with pytest.raises(InputError, match="a.tsv: a file of questions must end in .json, .jsonl, .parquet; got .tsv"):
-        next(predict._chunks((), str(tmp_path / "a.tsv"), {}, FineTuned(None, BertTokenizer(TINY_VOCABULARY), TASKS["span"](384))))
 
 
 def test_the_command_says_how_many_texts_it_has_cut(run, saved, tmp_path):

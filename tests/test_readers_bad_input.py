@@ -83,24 +83,18 @@ REFUSALS = {
          "row 1: 'text_pair' must be a text; got None"),
         ('{"text": "a", "text_pair": "d", "label": "b"}\n{"text": "c", "label": "b"}',
          "row 2: 'text_pair' must be a text; got None"),
-        ('{"text": "a", "label": "b"}\n{"label": "b"}', "row 2: 'text' must be a text; got None"),
-        ('{"text": "a", "label": "b"}\n{"text": "c"}', f"row 2: {NO_LABEL} None"),
         ('{"text": "\\ud83d", "label": "b"}', "row 1: not JSON: 'utf-8' codec can't encode"),
         ("[" * 100_000, "row 1: not JSON: maximum recursion depth exceeded")],
     (iterate_examples, "a.tsv", "klue-nli"): [
         ('[{"premise": "a"}, ', "not a JSON file: Expecting value: line 1 column 19 (char 18)"),
-        (b'[{"premise": "\xff"}]', "must be UTF-8 text: invalid start byte at byte 15; convert the file: iconv -f"),
         (b'\xef\xbb\xbf[{"premise": "\xff"}]', "must be UTF-8 text: invalid start byte at byte 18; convert")],
     (iterate_examples, "a.tsv", "klue-tc"): [('["title"]', 'row 1: must be an object; got "title"')],
     (iterate_examples, "a.tsv", "klue-sts"): [
         ('[{"sentence1": "a", "sentence2": "b", "labels": 3.5}]',
-         "there is no column 'labels.label'; the columns are sentence1, sentence2, labels; this is a test file without "
-         "labels, for predict alone")],
+         "there is no column 'labels.label'; the columns are sentence1, sentence2, labels; this is a test file")],
     (iterate_examples, "a.tsv", "rte"): [
         ("index\tsentence1\tsentence2\n0\ta\tb\n", "there is no column 'label'; the columns are index, sentence1, "
-         "sentence2; this is a test file without labels, for predict alone"),
-        ("index\tsentence1\tsentence2\tlabel\n0\ta\tb\n",
-         "row 2: must have 4 columns (index, sentence1, sentence2, label); got 3")],
+         "sentence2; this is a test file without labels, for predict alone")],
     (iterate_examples, "a.tsv", "nsmc"): [
         ("id,document,label\n1,a,0\n", "there is no column 'document'; the only column is 'id,document,label'; "
          "data_format=nsmc reads TSV files, whatever their suffix, with the columns document, label")],
@@ -109,8 +103,7 @@ REFUSALS = {
         ("sentence1\tsentence2\tgold_label\na\tb\tneutral\na\tb\t\n",
          "row 3: 'gold_label' must be a text or a finite number; got ''")],
     (iterate_examples, "a.tsv", "cola"): [
-        ("gj04\t1\t\ta\ngj04\t1\tb\n", "row 2: must have 4 columns (source, label, mark, sentence); got 3"),
-        ("", "must have columns and rows; it is empty")],
+        ("gj04\t1\t\ta\ngj04\t1\tb\n", "row 2: must have 4 columns (source, label, mark, sentence); got 3")],
     (iterate_examples, "a.tsv", "qqp"): [
         ("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tWhy?\n",
          "must have rows; every row has too few columns: id, qid1, qid2, question1, question2, is_duplicate"),
@@ -138,8 +131,7 @@ REFUSALS = {
         ('{"sentence": "a"}', "row 1: 'words' must be a list of texts; got None"),
         (entities(None), "row 1: 'entities' must be a list of objects; got None"),
         (entities("a"), f"row 1: entity 1: {OF_ENTITY} 'a'"),
-        (entities(entity(0, "2")), f"row 1: entity 1: {OF_ENTITY} {{'start': 0, 'end': '2', 'label': 'x'}}"),
-        (entities(entity(0, 1), {"start": 1, "end": 2}), f"row 1: entity 2: {OF_ENTITY} {{'start': 1, 'end': 2}}"),
+        (entities(entity(0, 1), entity(0, "2")), f"row 1: entity 2: {OF_ENTITY} {{'start': 0, 'end': '2', 'label': "),
         (entities(entity(2, 4, " ")), f"row 1: entity 1: {OF_ENTITY} {{'start': 2, 'end': 4, 'label': ' '}}"),
         (entities(entity(3, 9)),
          "row 1: entity 1: must have 0 <= start < end <= 4, the length of the text in code points; got start 3 and "),
@@ -171,12 +163,10 @@ REFUSALS = {
         *((squad(**changes), f"article 2, paragraph 2, question 2{message}") for changes, message in (
             ({"answers": [{"text": "b", "answer_start": 0}]},
              " (id q7), answer 1: context[start:start+1] must be the answer, 'b'; got 'a' at 0"),
-            ({"answers": [{"text": "c", "answer_start": -1}]},
-             " (id q7), answer 1: context[start:start+1] must be the answer, 'c'; got '' at -1"),
+            ({"answers": [{"text": "c", "answer_start": -1}]}, " (id q7), answer 1: context[start:start+1] must be"),
             ({"answers": [{"text": "b", "answer_start": "1"}]},
              " (id q7), answer 1: 'answer_start' must be a whole number; got '1'"),
-            ({"answers": [{"text": "", "answer_start": 0}]},
-             " (id q7), answer 1: context[start:start+0] must be the answer, ''; got '' at 0"),
+            ({"answers": [{"text": "", "answer_start": 0}]}, " (id q7), answer 1: context[start:start+0] must be the"),
             ({"answers": [{"answer_start": 0}]}, " (id q7), answer 1: 'text' must be a text; got None"),
             ({"answers": {"text": ["b"], "answer_start": [1]}}, " (id q7): 'answers' must be a list; got {'text"),
             ({"answers": ["b"]}, " (id q7), answer 1: must be an object; got 'b'"),

@@ -123,9 +123,9 @@ def test_batches_hold_the_examples_as_they_are(paths):
 def test_a_batch_is_a_function_of_seed_and_step(paths, masking):
     whole = batches(PretrainingRecords(paths), 20, 6, seed=3, masking=masking)
     assert same(whole, batches(PretrainingRecords(paths), 20, 6, seed=3, masking=masking))
-    for step in (1, 7, 19):
+    for step in (7, 19):
         assert same(whole[step:], batches(PretrainingRecords(paths), 20 - step, 6, seed=3, step=step, masking=masking))
-    for shards in (2, 3, 6):
+    for shards in (2, 6):
         parts = [batches(PretrainingRecords(paths), 20, 6, seed=3, shard=shard, shards=shards, masking=masking)
                  for shard in range(shards)]
         joined = [{name: np.concatenate([part[name] for part in step]) for name in step[0]} for step in zip(*parts)]
@@ -206,15 +206,12 @@ def garbage(content):
 
 @pytest.mark.parametrize("damage, problem, lost", [
     (flip(4, 40), "the record is corrupt", 1),
-    (flip(0, 14), "the record is corrupt", 1),
     (flip(4, -1), "the record is corrupt", 1),
     (flip(4, 0), "no TFRecord begins here, or its length is corrupt", 11),
-    (flip(4, 6), "no TFRecord begins here, or its length is corrupt", 11),
     (flip(4, 9), "no TFRecord begins here, or its length is corrupt", 11),
     (cut(14, 100), "the file ends within the record", 1),
     (cut(14, 5), "the file ends within the record", 1),
     (garbage(b"\0" * 99), "no TFRecord begins here, or its length is corrupt", 15),
-    (garbage(b"\x1f\x8b garbage, not a file of records"), "no TFRecord begins here, or its length is corrupt", 15),
     (garbage(b"short"), "the file ends within the record", 15),
     (garbage(frame(np.full((1, 1), ord("x"), np.uint8)).tobytes().replace(b"x", b"y")), "the record is corrupt", 15),
 ])

@@ -200,16 +200,6 @@ def page_folder(page, encoders):
         yield
 
 
-COUNTS = collections.Counter()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def counts(request):
-    yield
-    if reporter := request.config.pluginmanager.get_plugin("terminalreporter"):
-        reporter.write_line(f"\nblocks: {', '.join(f'{count} {kind}' for kind, count in COUNTS.items())}")
-
-
 @pytest.fixture(scope="module")
 def encoders(tmp_path_factory):
     """A folder of tiny encoders."""
@@ -248,7 +238,6 @@ each_page_that_runs = pytest.mark.parametrize(
 def check(page, smaller):
     runner, output = Page(page, smaller), None
     for block in blocks(page):
-        COUNTS[block.kind] += 1
         if block.kind == "run":
             output = runner.run(block)
         elif block.kind == "compared" or block.kind == "answers" and not smaller:
@@ -293,7 +282,6 @@ if __name__ == "__main__":
     for name in sys.argv[1:]:
         show(pathlib.Path(name).resolve())
     if not sys.argv[1:]:
-        for page in PAGES:
-            COUNTS.update(kinds := collections.Counter(block.kind for block in blocks(page)))
-            print(f"{page.relative_to(ROOT)}: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}")
-        print(f"all: {', '.join(f'{count} {kind}' for kind, count in COUNTS.items())}")
+        for name, pages in [*((page.relative_to(ROOT), [page]) for page in PAGES), ("all", PAGES)]:
+            kinds = collections.Counter(block.kind for page in pages for block in blocks(page))
+            print(f"{name}: {', '.join(f'{count} {kind}' for kind, count in kinds.items())}")

@@ -134,6 +134,12 @@ class Writer:
                 archive.add(part, filter=_anonymous)
         write_json(self.folder / f"{name}.json", {"inputs": inputs, "answers": golden_calls.plain(answers)})
 
+    def add_predictions(self, name, path, model, columns, top_k=3):
+        """Writes a folder at `path` and what its model answers to columns of texts."""
+        options = {"top_k": top_k} if model.task.supports_top_k else {}
+        self.add(name, [path], {"path": path, "columns": columns, "options": options},
+                 model.predict(*columns, **options))
+
     def add_saved_model(self, name, path, inputs, extra=()):
         """Writes a SavedModel and what it answers in a process with TensorFlow alone; `extra` as `paths` of `add`."""
         request = json.dumps({str(path): [name.split("/")[0], inputs, ()]})
@@ -170,29 +176,10 @@ def killed_at(step):
 
 
 def write_data():
-    """Writes the training files into the current folder."""
-    _write_rows("train.tsv", ["text", "label"], INTENTS)
-    _write_rows("valid.tsv", ["text", "label"], INTENTS[::2] + OUT_OF_SCOPE)
-    _write_rows("pairs.tsv", ["text", "text_pair", "label"], [row[:3] for row in PAIRS])
-    sides = [(*row[:2], {"same": '같음, "same"'}.get(row[2], row[2])) for row in PAIRS]
-    _write_rows("sides.tsv", ["text", "text_pair", "label"], sides)
-    _write_rows("scope.tsv", ["text", "text_pair", "label"], sides + [
-        ("where is paris ?", "오늘 날씨", "neither"), ("what time is it now ?", "i went to paris", "neither")])
-    _write_rows("labels.tsv", ["text", "labels"], [
-        *INTENTS, *((text, "") for text, _ in OUT_OF_SCOPE),
-        *((f"{text} . {other}", f"{label},{second}") for (text, label), (other, second) in zip(INTENTS, INTENTS[4:]))])
-    _write_rows("numbers.tsv", ["text", "text_pair", "label"], [(*row[:2], row[3]) for row in PAIRS])
-    _write_rows("relevance.tsv", ["text", "text_pair", "label"], [(*row[:2], row[3] / 5) for row in PAIRS])
-    pathlib.Path("tagged.conll").write_text(
-        "\n\n".join(sentence.replace(" ", "\n").replace("/", "\t") for sentence in TAGGED) + "\n", encoding="utf-8")
-    write_json("questions.json", {"version": "v2.0", "data": [{"title": "", "paragraphs": [
-        {"context": context, "qas": [{"id": str(number), "question": question, "is_impossible": answer is None,
-                                      "answers": [{"text": answer, "answer_start": context.index(answer)}]
-                                      if answer else []}]}
-        for number, (question, context, answer) in enumerate(QUESTIONS)]}]})
-    pathlib.Path("choices.jsonl").write_text("".join(
-        json.dumps({"prompt": prompt, "choices": choices, "label": label}) + "\n"
-        for prompt, choices, label in CHOICES), encoding="utf-8")
+    """Writes the training files of unfinished runs into the current folder."""
+    for name, rows in (("train", INTENTS), ("valid", INTENTS[::2] + OUT_OF_SCOPE)):
+        lines = ["\t".join(row) for row in [("text", "label"), *rows]]
+        pathlib.Path(f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     pathlib.Path("documents.txt").write_text(DOCUMENTS, encoding="utf-8")
     write_json("config.json", CONFIG)
 
@@ -202,11 +189,6 @@ def write_with_rules(folder, rules):
     shutil.copytree("pretrained", folder)
     settings = json.loads(pathlib.Path(folder, "tokenizer_config.json").read_text())
     write_json(f"{folder}/tokenizer_config.json", settings | rules)
-
-
-def _write_rows(path, header, rows):
-    lines = ["\t".join(map(str, row)) for row in [header, *rows]]
-    pathlib.Path(path).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def write_pretrained(writer):
@@ -253,27 +235,39 @@ def write_finetuned(writer):
                {"arguments": unfinished, "columns": [TEXTS], "options": {"top_k": 3}},
                {"predictions": finished.predict(TEXTS, top_k=3), "history": history})
 
-    pairs = [TEXTS, SECOND_TEXTS]
-    asked = {"intent": [TEXTS], "classify": pairs, "multilabel": [TEXTS], "regress": pairs, "rerank": pairs,
-             "embed": [TEXTS], "tag": [TAGGED_TEXTS], "span": list(map(list, zip(*ASKED_QUESTIONS))),
-             "choice": list(map(list, zip(*ASKED_CHOICES))), "intent_windows": [TEXTS], "intent_rules": pairs,
-             "tag_features": [TAGGED_TEXTS]}
-    models = {
-        "intent": run("intent", **intent),
-        "classify": run("classify", task="classify", train="pairs.tsv", valid="pairs.tsv", max_length=24),
-        "multilabel": run("multilabel", task="multilabel", train="labels.tsv", valid="labels.tsv", max_length=24),
-        "regress": run("regress", task="regress", train="numbers.tsv", valid="numbers.tsv", max_length=24),
-        "rerank": run("rerank", task="rerank", train="relevance.tsv", valid="relevance.tsv", max_length=24),
-        "embed": run("embed", task="embed", train="numbers.tsv", valid="numbers.tsv", max_length=24,
-                     query_prompt="what is ", document_prompt="it is ", dropout=None),
-        "tag": run("tag", task="tag", train="tagged.conll", valid="tagged.conll", max_length=16),
-        "span": run("span", task="span", train="questions.json", valid="questions.json", max_length=68, doc_stride=24,
-                    dropout=None),
-        "choice": run("choice", task="choice", train="choices.jsonl", valid="choices.jsonl", max_length=16),
+    pairs, numbers = [TEXTS, SECOND_TEXTS], [(*row[:2], row[3]) for row in PAIRS]
+    labels = [*((text, [label]) for text, label in INTENTS), *((text, []) for text, _ in OUT_OF_SCOPE),
+              *((f"{text} . {other}", [label, second])
+                for (text, label), (other, second) in zip(INTENTS, INTENTS[4:]))]
+    tags = [tuple(zip(*(word.split("/") for word in sentence.split()))) for sentence in TAGGED]
+    questions = [(question, context, {"text": [answer] if answer else [],
+                                      "answer_start": [context.index(answer)] if answer else []})
+                 for question, context, answer in QUESTIONS]
+    choices = [{"prompt": prompt, "choices": options, "label": label} for prompt, options, label in CHOICES]
+    # For each task: the data, what is asked, and options.
+    runs = {
+        "classify": ([row[:3] for row in PAIRS], pairs, {"max_length": 24}),
+        "multilabel": (labels, [TEXTS], {"max_length": 24}),
+        "regress": (numbers, pairs, {"max_length": 24}),
+        "rerank": ([(*texts, number / 5) for *texts, number in numbers], pairs, {"max_length": 24}),
+        "embed": (numbers, [TEXTS], {"max_length": 24, "query_prompt": "what is ", "document_prompt": "it is ",
+                                     "dropout": None}),
+        "tag": ([(list(words), list(tags)) for words, tags in tags], [TAGGED_TEXTS], {"max_length": 16}),
+        "span": (questions, list(map(list, zip(*ASKED_QUESTIONS))),
+                 {"max_length": 68, "doc_stride": 24, "dropout": None}),
+        "choice": (choices, list(map(list, zip(*ASKED_CHOICES))), {"max_length": 16}),
     }
+    models = {"intent": run("intent", **intent)} | {
+        name: run(name, task=name, train=data, valid=data, **options) for name, (data, _, options) in runs.items()}
+    asked = {name: columns for name, (_, columns, _) in runs.items()} | {
+        "intent": [TEXTS], "intent_windows": [TEXTS], "intent_rules": pairs, "tag_features": [TAGGED_TEXTS]}
     assert set(models) == set(TASKS)
     write_with_rules("ruled", RULES)
-    model = run("intent_rules", train="sides.tsv", valid="scope.tsv", model="ruled", max_length=20, dropout=0.3,
+    sides = [{"text": text, "text_pair": other, "label": '같음, "same"' if label == "same" else label}
+             for text, other, label, _ in PAIRS]
+    scope = sides + [{"text": "where is paris ?", "text_pair": "오늘 날씨", "label": "neither"},
+                     {"text": "what time is it now ?", "text_pair": "i went to paris", "label": "neither"}]
+    model = run("intent_rules", train=sides, valid=scope, model="ruled", max_length=20, dropout=0.3,
                 text_pair_column="text_pair", out_of_scope_label="neither")
     # The fitted threshold is too near to a score.
     models["intent_rules"] = dataclasses.replace(model, task=dataclasses.replace(model.task, threshold=0.85))
@@ -288,15 +282,11 @@ def write_finetuned(writer):
     os.mkdir("tag_features")
     features.save("tag_features")
     for name, model in {**models, "tag_features": features}.items():
-        columns = asked[name]
-        options = {"top_k": 3} if model.task.supports_top_k else {}
-        writer.add(f"finetuned/{name}", [name], {"path": name, "columns": columns, "options": options},
-                   model.predict(*columns, **options))
+        writer.add_predictions(f"finetuned/{name}", name, model, asked[name])
 
     clear = TEXTS[:4]  # their labels differ by more than bfloat16 rounds
     mixed = run("intent_mixed_bfloat16", dtype="mixed_bfloat16", **intent)
-    writer.add("finetuned/intent_mixed_bfloat16", ["intent_mixed_bfloat16"],
-               {"path": "intent_mixed_bfloat16", "columns": [clear], "options": {}}, mixed.predict(clear))
+    writer.add_predictions("finetuned/intent_mixed_bfloat16", "intent_mixed_bfloat16", mixed, [clear], top_k=1)
     return models, asked
 
 
@@ -341,10 +331,7 @@ def write_litert(writer, models, asked):
     for name, model in models.items():
         path = f"litert_{name}"
         model.export_litert(path)
-        columns = asked[name]
-        options = {"top_k": 3} if model.task.supports_top_k else {}
-        writer.add(f"litert/{name}", [path], {"path": path, "columns": columns, "options": options},
-                   keras_bert.LiteModel.load(path).predict(*columns, **options))
+        writer.add_predictions(f"litert/{name}", path, keras_bert.LiteModel.load(path), asked[name])
 
 
 def write_converted(writer):
