@@ -1,12 +1,15 @@
 """Of a long text, only the part that a model reads is tokenized."""
 
+import dataclasses
 import random
 
+import numpy as np
 import pytest
 
 from keras_bert.text import BertTokenizer
 from keras_bert.text.packing import pack
 
+import zoo
 from conftest import TINY_VOCABULARY
 
 # Words, white space that Python and BERT see differently, characters that change with their neighbours, ideographs.
@@ -36,3 +39,17 @@ def test_a_long_text_is_not_tokenized_as_a_whole():
     tokenizer = BertTokenizer(TINY_VOCABULARY)
     assert len(tokenizer.part("the lamp " * 100_000, 16)) < 200
     assert tokenizer.part("the lamp " * 5, 16) == "the lamp " * 5
+
+
+@pytest.mark.filterwarnings("ignore:texts cut at max_")
+@pytest.mark.parametrize("case", ["intent", "pairs", "tag", "span", "prompts"])
+def test_answers_from_windows_are_those_of_whole_texts(case, monkeypatch):
+    model, rng = zoo.make(case), random.Random(2)
+    model = model.with_task(dataclasses.replace(model.task, doc_stride=5, max_windows=3))
+    texts = [["".join(rng.choices(["the ", "lamp ", "\n", "Σ", "중", "! "], k=k)) for k in (900, 3, 400)]
+             for _ in model.task.inputs]
+    answers, numbers = zoo.numbers(list(model.predict(*texts)))
+    monkeypatch.setattr(BertTokenizer, "part", lambda tokenizer, text, needed: text)
+    expected, close = zoo.numbers(list(model.predict(*texts)))
+    assert answers == expected
+    np.testing.assert_allclose(numbers, close, atol=1e-6)

@@ -15,7 +15,7 @@ from keras_bert.data.rows import json_values
 from keras_bert.data.tables import Rows, choose_reader, read_table
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, log_softmax
-from keras_bert.tasks.windows import SplittingTask, windows
+from keras_bert.tasks.windows import SplittingTask, needed_tokens, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
@@ -392,7 +392,9 @@ class Span(SplittingTask):
 
     def encode(self, examples: Sequence[QuestionExample], tokenizer: BertTokenizer) -> Encoded:
         questions = tokenizer.ids([example.question for example in examples])
-        contexts = tokens_with_offsets([example.context for example in examples], tokenizer)
+        needed = () if any(example.answers for example in examples) else [
+            needed_tokens(self.max_length, self.doc_stride, self.max_windows)]
+        contexts = tokens_with_offsets([example.context for example in examples], tokenizer, *needed)
         rows, parts, targets, cut = [], [], [], 0
         for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
             kept = min(MAX_QUERY_LENGTH, self.max_length - 4)  # so that a window has a token of the context

@@ -13,7 +13,7 @@ from keras_bert.data.tables import Rows
 from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Card, Encoded, Outputs, log_softmax, require
-from keras_bert.tasks.windows import SplittingTask, default_stride, own_tokens, windows
+from keras_bert.tasks.windows import SplittingTask, default_stride, needed_tokens, own_tokens, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 
@@ -125,14 +125,17 @@ class Tag(SplittingTask):
         return TaggedText(text, None, None)
 
     def encode(self, examples: Sequence[TaggedExample | TaggedText], tokenizer: BertTokenizer) -> Encoded:
-        tokens = tokens_with_offsets(list(map(self.text, examples)), tokenizer)
         size = self.max_length - 2
-        parts = [windows(len(text.ids), size, self.doc_stride or size, self.max_windows) for text in tokens]
+        stride = self.doc_stride or size
+        has_tags = bool(examples) and examples[0].tags is not None
+        tokens = tokens_with_offsets(map(self.text, examples), tokenizer, *(
+            () if has_tags else [needed_tokens(size, stride, self.max_windows)]))  # tags are those of whole texts
+        parts = [windows(len(text.ids), size, stride, self.max_windows) for text in tokens]
         own = [own_tokens(of_text) for of_text in parts]
         rows = [([tokenizer.cls_id, *text.ids[begin:end].tolist(), tokenizer.sep_id], end - begin + 2)
                 for text, of_text in zip(tokens, parts) for begin, end in of_text]
         targets = None
-        if examples and examples[0].tags is not None:
+        if has_tags:
             targets = [np.pad(target[first:last], (1 + first - begin, 1 + end - last), constant_values=UNLABELLED)
                        for target, *of_text in zip(map(self._targets, examples, tokens), parts, own)
                        for (begin, end), (first, last) in zip(*of_text)]

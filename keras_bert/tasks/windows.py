@@ -5,6 +5,7 @@ tests/test_decoding.py compares the two."""
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -35,6 +36,11 @@ def windows(tokens: int, size: int, stride: int, most: int | None = None) -> lis
     stride = min(stride, size)
     begins = range(0, max(tokens - size, 0) + stride, stride)[:most]
     return [(begin, min(begin + size, tokens)) for begin in begins]
+
+
+def needed_tokens(size: int, stride: int, most: int | None) -> int:
+    """Returns the number of tokens of a text on which its `windows` depend, and whether there are more."""
+    return sys.maxsize if most is None else size + (most - 1) * min(stride, size) + 1
 
 
 def check_truncation_side(tokenizer: BertTokenizer) -> None:
@@ -153,10 +159,12 @@ class WindowTask(SplittingTask):
         if self.doc_stride is None:
             packed, cut = tokenizer.pack_with_cuts(texts, text_pairs, self.max_length)
             return [[row] for row in packed], cut
-        pairs = [None] * len(texts) if text_pairs is None else tokenizer.ids(text_pairs)
+        needed = needed_tokens(self.max_length, self.doc_stride, self.max_windows)
+        pairs = [None] * len(texts) if text_pairs is None else tokenizer.ids(text_pairs, needed)
         prompt_lengths = [0] * len(texts) if prompts is None else map(len, tokenizer.ids(prompts))
         rows, cut = [], []
-        for index, (first, second, prompt_length) in enumerate(zip(tokenizer.ids(texts), pairs, prompt_lengths)):
+        firsts = tokenizer.ids(texts, needed)
+        for index, (first, second, prompt_length) in enumerate(zip(firsts, pairs, prompt_lengths)):
             if second is None:
                 room = self.max_length - 2
                 kept = min(prompt_length, room // 2)

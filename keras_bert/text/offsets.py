@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import itertools
+import sys
 from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
@@ -26,10 +27,12 @@ class TokenOffsets:
     firsts: np.ndarray  # int64 [words], the index of the first token of each word
 
 
-def tokens_with_offsets(texts: Iterable[str], tokenizer: BertTokenizer) -> list[TokenOffsets]:
-    """Returns the `TokenOffsets` of each text, those of `GraphTokenizer.tokenize_with_offsets` in characters. Repeated
-    texts are processed only once, because many questions share a context."""
-    texts = list(texts)
+def tokens_with_offsets(texts: Iterable[str], tokenizer: BertTokenizer,
+                        needed: int = sys.maxsize) -> list[TokenOffsets]:
+    """Returns the `TokenOffsets` of each text, those of `GraphTokenizer.tokenize_with_offsets` in characters; of a long
+    text perhaps only the `needed` number. Repeated texts are processed only once, because many questions share a
+    context."""
+    texts = [tokenizer.part(text, needed) for text in texts]
     unique = list(dict.fromkeys(texts))
     found: dict[str, TokenOffsets] = {}
     for first in range(0, len(unique), _BATCH_SIZE):

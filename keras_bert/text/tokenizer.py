@@ -131,9 +131,9 @@ class BertTokenizer:
             raise InputError(f"text must be one text; got {text!r:.60}; for several texts, call tokenizer.ids(texts)")
         return self.wordpiece.encode(self.rules.normalize(text)).tokens
 
-    def ids(self, texts: Iterable[str]) -> list[list[int]]:
-        """Returns the ids of each text, without [CLS] and [SEP]."""
-        return self._ids("texts", texts)
+    def ids(self, texts: Iterable[str], needed: int = sys.maxsize) -> list[list[int]]:
+        """Returns the ids of each text, without [CLS] and [SEP]; of a long text perhaps only the `needed` number."""
+        return self._ids("texts", texts, needed)
 
     def _ids(self, name: str, texts: Iterable[str], needed: int = sys.maxsize) -> list[list[int]]:
         return [encoding.ids for encoding in self.wordpiece.encode_batch_fast(self._normalized(name, texts, needed))]
