@@ -165,8 +165,8 @@ def test_lines_8_to_10_variables_and_assets(path, loaded, source):
 
 
 def test_serving_default(loaded):
-    mask = tf.constant([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-    inputs = as_dict(random_inputs(2, 5)) | {"input_mask": mask}
+    mask = tf.cast(tf.range(TINY.max_position_embeddings) < [[3], [128]], tf.int32)  # the longest
+    inputs = as_dict(random_inputs(*mask.shape)) | {"input_mask": mask}
     outputs, expected = loaded.signatures["serving_default"](**inputs), loaded(inputs)
     assert sorted(outputs) == ["pooled_output", "sequence_output"]
     # Another graph, other fusions; unless XLA compiles it, it leaves padding out.
