@@ -27,9 +27,7 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
     (["finetune", "train.tsv"], 2, ["takes only flags, as --name=value", "train.tsv"]),
     (["predict", "--model=x", "--top_k=0", "hello"], 1, ["top_k must be at least 1", "0"]),
     (["predict", "--model=x"], 1, ["texts as arguments or --input", "neither"]),
-    (["predict", "--model=x", "--input=y", "z"], 1, ["both"]),
     (["predict", "--model=/nowhere", "hello"], 1, ["/nowhere", "there is no such folder"]),
-    (["export", "--model=/nowhere", "--output=/tmp/never"], 1, ["/nowhere"]),
     (["export", "--model=x", "--output=y", "--dtype=int8"], 2, ["--dtype", "int8"]),
     # The names of other libraries and of older versions.
     (["fintune"], 2, ["'fintune' is not a command; did you mean finetune?"]),

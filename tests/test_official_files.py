@@ -4,9 +4,11 @@ Unless an entry names another source, the oddity was found in the files that doc
 """
 
 import csv
+import dataclasses
 import io
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import warnings
@@ -107,6 +109,8 @@ TEXTS = [
     ("quotes that open a cell, rows before the next quote", "korsts",
      KORSTS + 'news\tx\t2012\t1\t0.5\t가\t"나\nnews\tx\t2012\t2\t5.000\t"다" 라\t마\n',
      [("가", '"나', "0.5"), ('"다" 라', "마", "5.000")]),
+    ("the titles of articles as texts", "klue-tc",
+     '[{"guid": "y-0", "title": "유튜브", "label": "생활문화"}]', [("유튜브", None, "생활문화")]),
     ("a nested label beside a binary one, and CRLF between the lines of JSON", "klue-sts",
      json.dumps([{"sentence1": "가", "sentence2": "나",
                   "labels": {"label": 3.7, "real-label": 3.71, "binary-label": 1}}], indent=4).replace("\n", "\r\n"),
@@ -124,21 +128,25 @@ def test_texts(tmp_path, format, content, expected):
     has_labels = expected[0][2] is not None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", InputWarning)
-        examples = list(iterate_examples(path, data_format=format, label_column="label" if has_labels else None))
+        examples, texts = (list(iterate_examples(path, data_format=format, label_column=column))
+                           for column in ("label" if has_labels else None, None))
     assert [(example.text, example.text_pair, example.label) for example in examples] == expected
+    assert dataclasses.replace(examples[0], label=None) in texts
     if FORMATS[format].kind == ".tsv":
-        assert official_rows(content, FORMATS[format], has_labels) == expected
+        assert official_rows(content, FORMATS[format], has_labels) == [
+            (*row, example.index) for row, example in zip(expected, examples)]
 
 
 def official_rows(content, columns, has_labels):
-    """Returns the rows that the official loaders get: no quoting, rows without all their columns skipped, and those
-    with the label -."""
+    """Returns the rows that the official loaders get, with their indexes: no quoting; rows without all their columns
+    are skipped, and those with the label -."""
     text = io.StringIO(content.removeprefix("\ufeff"), newline="")
     header = columns.header if columns.header and has_labels else None
-    names = (columns.text, columns.text_pair, columns.label if has_labels else None)
+    names = (columns.text, columns.text_pair, columns.label if has_labels else None, columns.index)
     rows = [tuple(row.get(name) for name in names) for row
             in csv.DictReader(text, header, delimiter="\t", quoting=csv.QUOTE_NONE)]
-    return [row for row in rows if row[2] != "-" and all(cell is not None for cell, name in zip(row, names) if name)]
+    return [row for row in rows
+            if row[2] != "-" and all(cell is not None for cell, name in zip(row, names[:3]) if name)]
 
 
 @pytest.mark.parametrize("format, content, message", [
@@ -230,8 +238,11 @@ def test_tags(tmp_path, format, content, expected):
             (path / name).write_text(part)
     else:
         path.write_text(content)
-    examples = read_tagged(path, format)
+    examples = list(read_tagged(path, format))
     assert [(getattr(example, "words", example.text), example.tags) for example in examples] == expected
+    lines = (content[0] if format == "snips" else content).splitlines()
+    for example, (words, _) in zip(examples, expected):
+        assert re.match(rf"(1\t)?{re.escape(words[0])}\s", lines[example.row - 1])
 
 
 # (oddity, question, context, answers): KorQuAD has all of them.
@@ -263,7 +274,6 @@ def test_the_page_has_the_counts_of_the_benchmark():
 
 
 def test_every_format_is_tested():
-    # No oddity is known of klue-tc; test_readers_tagged.py has those of snips.
-    assert {entry[1] for entry in TEXTS} | {"klue-tc", "snips"} == set(FORMATS)
+    assert {entry[1] for entry in TEXTS} | {"snips"} == set(FORMATS)  # test_readers.py has that one
     assert {entry[1] for entry in TAGS} == set(TAG_FORMATS)
     assert len(TEXTS) + len(TAGS) + len(CHOICES) + len(QUESTIONS) > 40

@@ -90,32 +90,6 @@ def test_rows_of_words_and_tags(tmp_path):
     assert list(read_tagged(path)) == [TaggedExample(["a"], None, 1)]
 
 
-def test_klue_ner_loses_no_entity(tmp_path):
-    sentences = ["서울·부산은  '삼성' 특허 청", "#가"]
-    tags = ["B-LC I-LC O B-LC I-LC O O O O B-OG I-OG O B-OG I-OG I-OG I-OG I-OG", "O I-PS"]
-    lines = "\n".join(f"## klue-ner-v1_dev_{row}\t<{sentence}:OG>\n" + "".join(
-        f"{character}\t{tag}\n" for character, tag in zip(sentence, line.split(), strict=True))
-        for row, (sentence, line) in enumerate(zip(sentences, tags)))
-    path = write(tmp_path / "klue-ner-v1.1_dev.tsv", lines)
-    one, two = read_tagged(path, "klue-ner")
-    # An entity of the published file may begin with a space.
-    assert one == TaggedText(sentences[0], tags[0].replace("O B-OG I-OG I-OG I-OG", "O O B-OG I-OG I-OG").split(), 2)
-    assert (two.text, two.tags, two.row) == ("#가", ["O", "B-PS"], 21)
-    assert [(one.text[first:end], one.tags[first][2:]) for first, end in spans_of(one.tags)] == [
-        ("서울", "LC"), ("부산", "LC"), ("삼성", "OG"), ("특허 청", "OG")]
-
-
-@pytest.mark.parametrize("content, expected", [
-    ("홍길동은 7월 1일에 왔다 .\tPER-B DAT-B DAT-I O O\n\n끝 .\tO O\n",
-     [("홍길동은 7월 1일에 왔다 .".split(), ["B-PER", "B-DAT", "I-DAT", "O", "O"], 1), (["끝", "."], ["O", "O"], 3)]),
-    # As the challenge published it.
-    ("1\t홍길동은\tPER_B\n2\t-\t-\n3\t7월\tDAT_B\n4\t1일에\tDAT_I\n\n1\t끝\t-\n",
-     [(["홍길동은", "-", "7월", "1일에"], ["B-PER", "O", "B-DAT", "I-DAT"], 1), (["끝"], ["O"], 6)])])
-def test_naver_ner(tmp_path, content, expected):
-    path = write(tmp_path / "test.tsv", content)
-    assert list(read_tagged(path, "naver-ner")) == [TaggedExample(*example) for example in expected]
-
-
 def test_rows_of_texts_and_entities(tmp_path):
     rows = [{"text": "각 서울시는 e\u0301🎵a", "entities": [{"start": 8, "end": 9, "label": "x", "text": "🎵"},
                                                           {"start": 2, "end": 4, "label": "곳", "score": 0.5}]},
