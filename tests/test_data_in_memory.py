@@ -108,6 +108,7 @@ FORM = "must be a dict or (text, label) or (text, text_pair, label); got"
 @pytest.mark.parametrize("data, message", [
     ([], "data: holds no rows"),
     ([("a", "x"), ("a",)], f"data: row 2: {FORM} ('a',)"), (pandas.Series(["a"]), f"data: row 1: {FORM} 'a'"),
+    ([("a", "b"), ("a", "b", "c")], "data: row 2: must have 2 values as the first row; got ('a', 'b', 'c')"),
     ([{"text": "a"}], "data: there is no column 'label'; the columns are text"),
     ([{"text": "a", "label": "x"}, {"text": 1.5, "label": "x"}], "data: row 2: 'text' must be a text; got 1.5"),
     (pandas.DataFrame({"text": ["a", None], "label": ["x", "y"]}), "data: row 2: 'text' must be a text; got "),
@@ -194,46 +195,42 @@ def test_predict_reads_tables_and_iterables_as_it_reads_lists(monkeypatch, task)
     assert task == "choice" or asked(monkeypatch, task, *([] for _ in table), **settings) == []
 
 
-@pytest.mark.parametrize("texts, message", [
-    ((None,), "this model takes single texts, as lists: predict(texts); got 0 lists"),
-    ((5,), "texts must be a list of texts; got 5"),
-    ((np.array("a"),), "texts must be a list of texts; got array('a', dtype='<U1')"),
-    (({"a"},), "texts must be a list of texts; got {'a'}"),
-    ((["a", b"b"],), "texts: row 2: must be a text; got b'b'; pass a str"),
-    ((["a", "b", None],), "texts: row 3: must be a text; got None; leave out the rows without a text"),
-    ((pandas.Series(["a", float("nan")]),), "texts: row 2: must be a text; got nan; leave out the rows without a text"),
-    (([("a", "b")],), "texts: row 1: must be a text; got ('a', 'b'); pass a str"),
-    ((["a"], ["b"]), "this model takes single texts, as lists: predict(texts); got 2 lists"),
-    (({"review": ["a"], "label": ["x"]},), "texts: there is no column 'text'; the columns are review, label; pass the "
-                                           "columns themselves: predict(table[…])"),
-    (({"text": "a"},), "texts must be a list of texts; got 'a'; pass ['a']"),
-    ((__file__,), f"texts must be a list of texts; got {__file__[:60]!r}; this is a file: pass its texts"),
-])
-def test_predict_names_what_is_no_text(monkeypatch, texts, message):
-    with pytest.raises(InputError) as error:
-        asked(monkeypatch, "classify", *texts, labels=["x", "y"])
-    assert str(error.value) == message
+CLASSIFY, PAIRS = ("classify", {"labels": ["x", "y"]}), ("classify", {"labels": ["x", "y"], "pairs": True})
 
 
-@pytest.mark.parametrize("task, settings, texts, message", [
-    ("classify", {"labels": ["x", "y"], "pairs": True}, ([("a", "b"), ("c", "d")],),
+@pytest.mark.parametrize("task, texts, message", [
+    (CLASSIFY, (None,), "this model takes single texts, as lists: predict(texts); got 0 lists"),
+    (CLASSIFY, (5,), "texts must be a list of texts; got 5"),
+    (CLASSIFY, (np.array("a"),), "texts must be a list of texts; got array('a', dtype='<U1')"),
+    (CLASSIFY, ({"a"},), "texts must be a list of texts; got {'a'}"),
+    (CLASSIFY, (["a", b"b"],), "texts: row 2: must be a text; got b'b'; pass a str"),
+    (CLASSIFY, (["a", "b", None],), "texts: row 3: must be a text; got None; leave out the rows without a text"),
+    (CLASSIFY, (pandas.Series(["a", float("nan")]),),
+     "texts: row 2: must be a text; got nan; leave out the rows without a text"),
+    (CLASSIFY, ([("a", "b")],), "texts: row 1: must be a text; got ('a', 'b'); pass a str"),
+    (CLASSIFY, (["a"], ["b"]), "this model takes single texts, as lists: predict(texts); got 2 lists"),
+    (CLASSIFY, ({"review": ["a"], "label": ["x"]},),
+     "texts: there is no column 'text'; the columns are review, label; pass the columns themselves: predict(table[…])"),
+    (CLASSIFY, ({"text": "a"},), "texts must be a list of texts; got 'a'; pass ['a']"),
+    (CLASSIFY, (__file__,), f"texts must be a list of texts; got {__file__[:60]!r}; this is a file: pass its texts"),
+    (PAIRS, ([("a", "b"), ("c", "d")],),
      "this model takes pairs of texts, as lists: predict(texts, text_pairs); got 1 list"),
-    ("classify", {"labels": ["x", "y"], "pairs": True}, (["a", "b"], ["c"]),
-     "texts, text_pairs must be lists of the same length; got 2, 1"),
-    ("classify", {"labels": ["x", "y"], "pairs": True}, (pandas.DataFrame({"text": ["a"]}),),
+    (PAIRS, (["a", "b"], ["c"]), "texts, text_pairs must be lists of the same length; got 2, 1"),
+    (PAIRS, (pandas.DataFrame({"text": ["a"]}),),
      "texts: there is no column 'text_pair'; the columns are text; pass the columns themselves: predict(table[…], "
      "table[…])"),
-    ("regress", {"pairs": True}, (["a"], pandas.DataFrame({"b": ["c"]})),
+    (("regress", {"pairs": True}), (["a"], pandas.DataFrame({"b": ["c"]})),
      "text_pairs must be a list of texts; got a DataFrame; pass one of its columns: table['text']"),
-    ("span", {}, ([("who?", "Tom ran.")],),
+    (("span", {}), ([("who?", "Tom ran.")],),
      "this model takes a question and a context each, as lists: predict(questions, contexts); got 1 list"),
-    ("choice", {}, (["he"], ["sits"]), "choices: row 1 must be a list of texts; got 'sits'; pass ['sits']"),
-    ("choice", {}, (["he"], [["sits", None]]),
+    (("choice", {}), (["he"], ["sits"]), "choices: row 1 must be a list of texts; got 'sits'; pass ['sits']"),
+    (("choice", {}), (["he"], [["sits", None]]),
      "choices: row 1: choice 2: must be a text; got None; leave out the choices without a text"),
 ])
-def test_predict_shows_the_call_for_inputs_of_several_texts(monkeypatch, task, settings, texts, message):
+def test_predict_names_what_is_no_text_and_shows_the_call(monkeypatch, task, texts, message):
+    name, settings = task
     with pytest.raises(InputError) as error:
-        asked(monkeypatch, task, *texts, **settings)
+        asked(monkeypatch, name, *texts, **settings)
     assert str(error.value) == message
 
 
