@@ -152,16 +152,13 @@ def test_a_file_that_cannot_be_read_is_named_without_a_traceback(run, export, in
 def test_what_is_refused(run, export, inputs, tmp_path):
     command = ("predict", f"--input={inputs}/*", f"--output={tmp_path / 'out'}", "--beam")
     folder = zoo.model("intent")
-    assert run(*command, f"--model={folder}") == (
-        1, [], [f"keras-bert: {folder}: must be a SavedModel with --beam: keras-bert export text-model"])
-    status, _, messages = run(*command, f"--model={export}", "--beam_args=--runner=Nobody")
-    assert status == 1 and "--beam_args: " in messages[-1] and not (tmp_path / "out").exists()
-    assert run(*command, f"--model={export}", "--beam_args=--nosuch=3,--direct_num_workers=1")[2][-1] == (
-        "keras-bert: --beam_args: DirectRunner has no flag --nosuch")
-    status, _, messages = run(*command, f"--model={export}", "--keep_columns=file")
-    assert messages[-1].startswith("keras-bert: --keep_columns must be others than the columns of the answers, file, ")
-    status, _, messages = run(*command, f"--model={export}", "--keep_columns=url")
-    assert messages[-1] == (f"keras-bert: {inputs / '0.jsonl'}: there is no column 'url'; the columns are text, id; "
-                            "leave it out of --keep_columns")
-    assert not (tmp_path / "out").exists()
+    refused = f"{folder}: must be a SavedModel with --beam: keras-bert export text-model"
+    assert run(*command, f"--model={folder}") == (1, [], [f"keras-bert: {refused}"])
+    for flag, message in (
+            ("--beam_args=--runner=Nobody", "--beam_args: "),
+            ("--beam_args=--nosuch=3,--direct_num_workers=1", "--beam_args: DirectRunner has no flag --nosuch"),
+            ("--keep_columns=file", "--keep_columns must be others than the columns of the answers, file, "),
+            ("--keep_columns=url", f"{inputs / '0.jsonl'}: there is no column 'url'; the columns are text, id; leave")):
+        status, _, messages = run(*command, f"--model={export}", flag)
+        assert status == 1 and message in messages[-1] and not (tmp_path / "out").exists()
     assert run(*command, f"--model={export}", "--processes=2")[2] == ["keras-bert: --processes needs --nobeam"]

@@ -19,7 +19,7 @@ import pytest
 from pyarrow import parquet
 
 from keras_bert.data.examples import Example, iterate_examples, number, read_examples
-from keras_bert.data.tables import read_table
+from keras_bert.data.tables import open_data, read_table
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.tasks.choice import ChoiceExample, read_choices
 from keras_bert.tasks.squad import QuestionExample, read_questions
@@ -160,11 +160,13 @@ def test_quotes_that_are_no_quoting(tmp_path, text):
     assert [example.text for example in read_examples(path)] == [text, '"so ""it"" is"']
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".json"])
-def test_columns_are_those_of_all_rows(tmp_path, suffix):
-    columns, rows = read_table(write(tmp_path / f"a{suffix}", '{"b": 1}\n{"a": 2}\n{"b": 3}\n'))
-    assert columns == ["b", "a"]
-    assert list(rows) == [(1, {"b": 1, "a": None}), (2, {"b": None, "a": 2}), (3, {"b": 3, "a": None})]
+def test_columns_are_those_of_all_rows(tmp_path):
+    content = '{"b": 1}\n{"a": 2}\n{"b": 3}\n'
+    for data in (write(tmp_path / "a.jsonl", content), write(tmp_path / "a.json", content),
+                 open_data(map(json.loads, content.splitlines()), "data")):
+        columns, rows = read_table(data)
+        assert columns == ["b", "a"]
+        assert list(rows) == [(1, {"b": 1, "a": None}), (2, {"b": None, "a": 2}), (3, {"b": 3, "a": None})]
 
 
 @pytest.mark.parametrize("name, content, expected", [

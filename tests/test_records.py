@@ -176,45 +176,23 @@ def bounds(path):
     return found
 
 
-def flip(record, offset):
-    def damage(path):
-        data, (begin, end) = bytearray(path.read_bytes()), bounds(path)[record:record + 2]
-        data[(end if offset < 0 else begin) + offset] ^= 1
-        path.write_bytes(data)
-        return begin
-
-    return damage
+def flip(data, place):
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1:]
 
 
-def cut(record, offset):
-    def damage(path):
-        place = bounds(path)[record]
-        path.write_bytes(path.read_bytes()[:place + offset])
-        return place
-
-    return damage
-
-
-def garbage(content):
-    def damage(path):
-        path.write_bytes(content)
-        return 0
-
-    return damage
-
-
-@pytest.mark.parametrize("damage, problem, lost", [
-    (flip(4, 40), "the record is corrupt", 1),
-    (flip(4, 0), "no TFRecord begins here, or its length is corrupt", 11),
-    (flip(4, 9), "no TFRecord begins here, or its length is corrupt", 11),
-    (cut(14, 100), "the file ends within the record", 1),
-    (cut(14, 5), "the file ends within the record", 1),
-    (garbage(b"\0" * 99), "no TFRecord begins here, or its length is corrupt", 15),
-    (garbage(frame(np.full((1, 1), ord("x"), np.uint8)).tobytes().replace(b"x", b"y")), "the record is corrupt", 15),
-])
-def test_a_broken_place_is_named_or_left_out(paths, damage, problem, lost):
+@pytest.mark.parametrize("record, damage, problem, lost", [
+    (4, lambda data, place: flip(data, place + 40), "the record is corrupt", 1),
+    (4, flip, "no TFRecord begins here, or its length is corrupt", 11),
+    (4, lambda data, place: flip(data, place + 9), "no TFRecord begins here, or its length is corrupt", 11),
+    (14, lambda data, place: data[:place + 100], "the file ends within the record", 1),
+    (14, lambda data, place: data[:place + 5], "the file ends within the record", 1),
+    (0, lambda *_: b"\0" * 99, "no TFRecord begins here, or its length is corrupt", 15),
+    (0, lambda *_: frame(np.full((1, 1), ord("x"), np.uint8)).tobytes().replace(b"x", b"y"), "the record is corrupt",
+     15)])
+def test_a_broken_place_is_named_or_left_out(paths, record, damage, problem, lost):
     healthy = labels(batches(PretrainingRecords(paths), COUNT, 1, seed=0))
-    place = damage(paths[2])
+    place = bounds(paths[2])[record]
+    paths[2].write_bytes(damage(paths[2].read_bytes(), place))
     with pytest.raises(InputError) as caught:
         batches(PretrainingRecords(paths), 20, 4, seed=0)
     assert str(caught.value) == f"{paths[2]}: byte {place}: {problem}{SKIPPED}"
