@@ -1,6 +1,7 @@
 """Training data in memory: DataFrames, dicts and tuples give the same model as a file."""
 
 import json
+import re
 from collections import Counter
 
 import numpy as np
@@ -48,6 +49,46 @@ def test_every_form_reads_as_a_file_does(task, tmp_path):
                  iter(rows(table)), pandas.DataFrame(table), pandas.DataFrame(arrays)):
         assert read(task, data, columns) == wanted
     assert len(wanted) == len(rows(table))
+
+
+TRIPLET = {"text": "a", "text_pair": "b", "negative": "c"}
+QUESTION = {"id": "1", "question": "who?", "context": "Tom ran.", "answers": ANSWERS[0], "is_impossible": False}
+CHOICE = {"prompt": "he", "choice0": "sits", "choice1": "x", "label": 1}
+
+
+@pytest.mark.parametrize("task, row, missing, columns", [
+    *((task, {"text": "a", "text_pair": "b", "label": 1}, name, {}) for task in (
+        "classify", "regress", "rerank", "embed") for name in ("text", "text_pair", "label")),
+    *(("multilabel", {"text": "a", "text_pair": "b", "label": "x"}, name, {}) for name in ("text", "text_pair", "label")),
+    *((task, TRIPLET, name, {}) for task in ("rerank", "embed") for name in TRIPLET),
+    *(("span", QUESTION, name, {}) for name in QUESTION), *(("choice", CHOICE, name, {}) for name in CHOICE),
+    ("tag", {"text": "a", "entities": []}, "text", {}), ("tag", {"text": "a", "entities": []}, "entities", {}),
+    ("multilabel", {"text": "a", "x": 1, "y": 0}, "y", {"label_columns": ["x", "y"]}),
+])
+def test_a_missing_cell_means_the_same_in_every_form(task, row, missing, columns, tmp_path):
+    """The same examples, or the same rule, wherever a table can lack a value."""
+    def outcome(data):
+        try:
+            examples = read(task, data, columns)
+        except InputError as error:
+            return re.sub(r"^\S+ (row .: )?|; got.*|\\(id .\\)", "", str(error))
+        return [str(vars(example) | dict.fromkeys(("row", "place", "id"))).replace("1.0", "1") for example in examples]
+
+    def table(value):
+        return pandas.DataFrame([row, row | {missing: value}], dtype=object)
+
+    wanted = outcome([row, row | {missing: None}])
+    forms = [table(value) for value in (None, np.nan, pandas.NA, pandas.NaT, "", " \u3000")]
+    forms.append([row, {name: value for name, value in row.items() if name != missing}])
+    for number, value in enumerate((None, np.nan, "")):
+        forms.append(tmp_path / f"{number}.jsonl")
+        forms[-1].write_text("\n".join(map(json.dumps, [row, row | {missing: value}])))
+    forms.append(tmp_path / "a.parquet")
+    table(None).to_parquet(forms[-1])
+    if not any(isinstance(value, list | dict) for value in row.values()):
+        forms += [tmp_path / "a.csv", tmp_path / "a.tsv"]
+        table(None).to_csv(forms[-2], index=False), table(None).to_csv(forms[-1], sep="\t", index=False)
+    assert [outcome(form) for form in forms] == [wanted] * len(forms)
 
 
 @pytest.mark.peers

@@ -83,8 +83,8 @@ def test_goemotions_as_published():
     ([("a", ["x"]), ("b", 'x,"y')], {}, "row 2: 'label' must have a quote at both ends of a label or none; got"),
     ([("a", "x,,y")], {}, "labels that are texts or whole numbers, and not empty; got 'x,,y'"),
     ([("a", ["x", " "])], {}, r"got \['x', ' '\]"),
-    ([("a", [True])], {}, r"got \[True\]; for a 0 or 1 of each label, make a column .* pass label_columns=…"),
-    ([("a", ["b"]), ("c", "{food,travel}")], {}, "row 2: 'label' must have a list as JSON or Python prints it, or a text"),
+    ([("a", [True])], {}, r"got \[True\]; for a 0 or 1 of each label, make a .* pass label_columns=…"),
+    ([("a", ["b"]), ("c", "{food,travel}")], {}, "row 2: 'label' must have a list as JSON or Python prints it, or"),
     *(([("a", cell)], {}, "data: row 1: 'label' must have .* pass label_columns=…$") for cell in (
         [1, 0, 0], np.array([0, 1, 1]), [0.0, 1.0], np.array([True, False]), "[0 0 1]", "0,0,1", "[1.0, 0.0]",
         ["true", "false", "false"], "['food' 'travel']", "[np.int64(1), np.int64(0)]", [1, 1], "[1, 0, 0]")),

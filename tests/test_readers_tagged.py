@@ -119,8 +119,8 @@ def test_naver_ner(tmp_path, content, expected):
 def test_rows_of_texts_and_entities(tmp_path):
     rows = [{"text": "각 서울시는 e\u0301🎵a", "entities": [{"start": 8, "end": 9, "label": "x", "text": "🎵"},
                                                           {"start": 2, "end": 4, "label": "곳", "score": 0.5}]},
-            {"text": "", "entities": []}]
-    wanted = [TaggedText(rows[0]["text"], "O O B-곳 I-곳 O O O O O B-x O".split(), 1), TaggedText("", [], 2)]
+            {"text": "a", "entities": []}]
+    wanted = [TaggedText(rows[0]["text"], "O O B-곳 I-곳 O O O O O B-x O".split(), 1), TaggedText("a", ["O"], 2)]
     rows[0]["entities"][0] |= {"start": 9, "end": 10}
     write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
     parquet.write_table(pyarrow.Table.from_pylist(
@@ -135,7 +135,7 @@ def test_rows_of_texts_and_entities(tmp_path):
 @hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(st.tuples(st.integers(0, 3), st.text("가a🎵\u0301", min_size=1, max_size=4))))
 def test_no_entity_of_a_row_is_lost(parts):
-    text, entities = "", []
+    text, entities = "x", []
     for gap, word in parts:
         text += "x" * gap + word
         entities.append({"start": len(text) - len(word), "end": len(text), "label": "x", "text": word})

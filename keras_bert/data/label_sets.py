@@ -30,8 +30,8 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
                        label_column: str | None = "label", label_columns: list[str] | None = None,
                        label_delimiter: str = ",", data_format: str | None = None) -> Iterator[Example]:
     """Reads a table, see `iterate_examples`. The labels of a text are a list of str or int, perhaps as JSON or Python
-    prints it, or a str with a delimiter between the labels; a label may be in double quotes, as in a CSV file. A missing cell
-    is a text without labels. Or each label has a column of its own.
+    prints it, or a str with a delimiter between the labels; a label may be in double quotes, as in a CSV file. A
+    missing cell is a text without labels. Or each label has a column of its own.
 
     Args:
         path: the file, UTF-8; or `Rows`.

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from keras_bert.arguments import Data, Path, is_table, replace_surrogates
+from keras_bert.arguments import Data, Path, is_missing, is_table, replace_surrogates
 from keras_bert.data.rows import (
     NO_QUOTING,
     ROW_FORMATS,
@@ -195,16 +195,21 @@ def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[
             raise MissingColumn(f"{path}: there is no column {name!r}; the {found}", *cure)
 
 
-def text_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> str:
+def text_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, labelled: bool = False) -> str:
+    """Returns the text in a column of a row. Without labels, it may be blank, so that each row has an answer; with
+    them, it must not: a file of text cannot tell an empty cell from a missing one."""
     text = values.get(column)
-    if not isinstance(text, str):
-        raise InputError(f"{path}: row {row}: {column!r} must be a text; got {text!r:.40}")
+    if not isinstance(text, str) or labelled and is_missing(text):
+        cure = "; correct the row, or leave it out" * is_missing(text)
+        raise InputError(f"{path}: row {row}: {column!r} must be a text; got {text!r:.40}{cure}")
     return text
 
 
-def texts_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> list[str]:
+def texts_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, labelled: bool = False) -> list[str]:
+    """Returns the list of texts in a column of a row, as `text_of` does."""
     texts = values.get(column)
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+    if not isinstance(texts, list) or not all(isinstance(text, str) and not (labelled and is_missing(text))
+                                              for text in texts):
         raise InputError(f"{path}: row {row}: {column!r} must be a list of texts; got {texts!r:.40}")
     return texts
 

@@ -124,7 +124,7 @@ class Embed(WindowTask):
             columns, label = _columns(path, names, text_column, text_pair_column, label_column)
         check_columns(path, names, (*columns, label))
         for row, values in rows:
-            texts = tuple(text_of(path, row, values, column) for column in columns)
+            texts = tuple(text_of(path, row, values, column, label_column is not None) for column in columns)
             value = label and label_of(path, row, values, label)
             yield _example(path, texts, EmbedExample(texts, value, row))
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.arguments import Activation, Aggregate, Path
+from keras_bert.arguments import Activation, Aggregate, Path, is_missing
 from keras_bert.data.examples import Example, iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, read_table, text_of, texts_of
 from keras_bert.errors import InputError, MissingColumn, Option
@@ -82,10 +82,10 @@ class Rerank(TextTask):
                                 f"and label; they are {', '.join(names)}")
         check_columns(path, names, (text_column, pair, label_column if has_label else None))
         for row, values in rows:
-            query = text_of(path, row, values, text_column)
+            query = text_of(path, row, values, text_column, labelled=True)
             if has_label:
-                example = Example(query, text_of(path, row, values, pair), label_of(path, row, values, label_column),
-                                  row)
+                example = Example(query, text_of(path, row, values, pair, labelled=True),
+                                  label_of(path, row, values, label_column), row)
                 yield dataclasses.replace(example, label=number(path, example))
                 continue
             for column, label in ((pair, 1.0), ("negative", 0.0)):
@@ -164,9 +164,10 @@ class Rerank(TextTask):
 def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> list[str]:
     """Returns the text in a column of a row, or the texts of a list; none if there is no such value."""
     value = values.get(column)
-    if value is None and column == "negative":
+    if is_missing(value) and column == "negative":
         return []
-    return texts_of(path, row, values, column) if isinstance(value, list) else [text_of(path, row, values, column)]
+    read = texts_of if isinstance(value, list) else lambda *cell: [text_of(*cell)]
+    return read(path, row, values, column, True)
 
 
 def _by_query(examples: Sequence[Example]) -> list[list[int]]:
