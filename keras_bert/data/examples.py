@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -208,6 +209,17 @@ def label_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -
         raise InputError(f"{path}: row {row}: {column!r} must be a text or a finite number; got {value!r}",
                          *several * isinstance(value, list | tuple))
     return str(value)
+
+
+def in_order(path: Path | Rows, labels: Iterable[str]) -> list[str]:
+    """Returns the different labels of training data: in the order of the `ClassLabel` that has them all, or of numbers
+    if all are whole numbers, otherwise of texts."""
+    found = set(labels)
+    for names in path.classes if isinstance(path, Rows) else ():
+        if found <= set(names):
+            return sorted(found, key=names.index)
+    are_numbers = all(re.fullmatch(r"-?[0-9]{1,99}(\.0+)?", label) for label in found)
+    return sorted(found, key=lambda label: (int(label.partition(".")[0]) if are_numbers else 0, label))
 
 
 def warn_of_white_space(path: Path | Rows, labels: set[str]) -> None:

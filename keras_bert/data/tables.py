@@ -36,6 +36,7 @@ class Rows:
     name: str  # in error messages
     rows: list[dict[str, Any]]  # the values by the names of their columns
     numbers: list[int] | None = None  # of the rows; None if they count from 1
+    classes: tuple[list[str], ...] = ()  # the names of each `ClassLabel`, in its order
 
     def __str__(self) -> str:
         return self.name
@@ -82,7 +83,7 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = (), names
         rows.append(values)
     if not rows:
         raise InputError(f"{name}: holds no rows")
-    return Rows(name, rows)
+    return Rows(name, rows, classes=tuple(classes.values()))
 
 
 def _class_of(value: Any, names: list[str], where: str, names_classes: bool) -> Any:

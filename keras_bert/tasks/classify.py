@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.data.examples import Example, iterate_examples
+from keras_bert.data.examples import Example, in_order, iterate_examples
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, best_threshold, log_softmax
@@ -190,7 +190,7 @@ class Classify(LabelTask):
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[Example], **settings: Any) -> Self:
-        labels = sorted({example.label for example in examples})
+        labels = in_order(path, (example.label for example in examples))
         if len(labels) < 2:
             raise InputError(f"{path}: a classifier needs at least two labels; every text has the label {labels[0]!r}")
         return cls(labels=labels, pairs=examples[0].text_pair is not None, **settings)

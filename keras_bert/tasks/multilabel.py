@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.data.examples import Example
+from keras_bert.data.examples import Example, in_order
 from keras_bert.data.label_sets import FLAGS_CURE, iterate_label_sets
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
@@ -139,7 +139,7 @@ class MultiLabel(LabelTask):
             if label not in found:
                 raise InputError(f"{path}: ", Option("label_columns"), " must have a row with 1 each; "
                                  f"{label!r} is always 0: leave it out")
-        return cls(labels=label_columns or sorted(found), pairs=examples[0].text_pair is not None, **settings)
+        return cls(labels=label_columns or in_order(path, found), pairs=examples[0].text_pair is not None, **settings)
 
     def check(self, path: Path | Rows, examples: Sequence[Example], out_of_scope: str | None = None) -> None:
         super().check(path, examples)

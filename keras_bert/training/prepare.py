@@ -20,7 +20,7 @@ from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask
 from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.presets import find_preset, origin
-from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples
+from keras_bert.tasks import TASKS, Embed, Encoded, Tag, Task, read_examples
 from keras_bert.tasks.embed import fields_of
 from keras_bert.text import BertTokenizer
 from keras_bert.training.checkpoints import weights_digest
@@ -54,7 +54,8 @@ class Prepared:
     lines: list[str]  # to print before training
 
 
-def prepare(options: Options) -> Prepared:
+def prepare(options: Options, is_of_release: bool = False) -> Prepared:
+    """Reads and makes what the options say. A run `is_of_release` 0.3 or older, which had sorted labels as texts."""
     task_class, columns = TASKS[options.task], options.columns()
     examples = read_examples(task_class, options.train, **columns)
     given_valid = None if options.valid is None else read_examples(task_class, options.valid, **columns)
@@ -65,6 +66,10 @@ def prepare(options: Options) -> Prepared:
         mined = Rows("negatives", [vars(example) for example in (*examples, *(given_valid or ()))])
     source, base_model = open_source(options.model), origin(options.model)
     task = _task_of(options, source, examples)
+    if is_of_release and hasattr(task, "labels") and not options.label_columns:  # a tagger's by their types
+        of_type: Any = (lambda label: (label[2:], label)) if isinstance(task, Tag) else None
+        in_old_order: dict[str, Any] = {"labels": sorted(task.labels, key=of_type)}
+        task = dataclasses.replace(task, **in_old_order)
     warn_of_white_space(options.train, {label for example in examples for label in task.classes(example)})
     valid_share, texts = options.valid_share, str(options.train)
     if given_valid is None:
@@ -91,8 +96,8 @@ def prepare(options: Options) -> Prepared:
              for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))]
     if options.learning_rate is None:
         lines.append(f"learning rate: {learning_rate:g}, by default")
-    return Prepared(options, task, tokenizer, valid, way, model, _run(options, task, used, mined, tokenizer, model),
-                    base_model, report, lines)
+    return Prepared(options, task, tokenizer, valid, way, model, _run(options, task, used, mined, tokenizer, model,
+                    is_of_release), base_model, report, lines)
 
 
 def _default_learning_rate(model: Path, task: Task) -> float:
@@ -142,7 +147,7 @@ def _check_fit(source: Source, options: Options) -> None:
 
 
 def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None, tokenizer: BertTokenizer,
-         model: BertTask) -> dict[str, dict]:
+         model: BertTask, is_of_release: bool) -> dict[str, Any]:
     """Returns what decides the result, see `Checkpoints`: of the arguments, the values that are `used`, also those of
     the task where the argument is None."""
     arguments = options.of_run()
@@ -151,7 +156,8 @@ def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None,
     data = {"train": options.train, "valid": options.valid, "mine_negatives": mined,
             "class_weights": options.weights_file}
     files = {name: _digest(each) for name, each in data.items() if each is not None}
-    return {"arguments": arguments | used,
+    order = {} if is_of_release else {"label_order": getattr(task, "labels", [])}
+    return order | {"arguments": arguments | used,
             "sha256": {**files, "model": weights_digest(tokenizer, pretrained)}}
 
 
