@@ -112,7 +112,8 @@ SPAN = [("what is on", "the lamp is on the table", {"text": ["the lamp"], "answe
 
 @pytest.mark.parametrize("task, rows, valid, lines", [
     ("regress", [("play", "song", 1), ("lamp", "light", 0)], [("lamp", "light", 0)],
-     ["2 texts for training, 1 for validation", "5 tokens at the median, 5 at the 95th percentile, 5 at most",
+     ["2 pairs with scores for training, 1 for validation",
+      "5 tokens at the median, 5 at the 95th percentile, 5 at most",
       "warning: validation texts that are also training texts: 1, such as row 1 equal to row 2 of the training data: …"
       ]),
     ("choice", [("turn the", ("light on", "song"), 0), ("lamp", ("off", "on"), 1)], [("lamp", ("on", "off"), 0)],

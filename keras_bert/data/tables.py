@@ -1,5 +1,8 @@
 """Readers of tables in TSV, CSV, JSON and Parquet files, as streams."""
 
+import collections
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import itertools
@@ -27,6 +30,9 @@ Row = tuple[int, dict[str, Any]]  # the number of the line or record, from 1, th
 Table = tuple[list[str], Iterator[Row]]  # the columns; the rows, each with all columns
 # Another way to say how to read a file, for callers that know published data sets.
 PUBLISHED = ", or be of a published data set, which ", Option("data_format"), " must name"
+
+
+_UNREAD: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("unread columns", default=None)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +145,8 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
     check_columns(path, columns, required)
     rows = _not_empty(path, columns, rows, short)
     may_be_quoted = not kind and not isinstance(path, Rows) and suffix_of(path) == ".tsv"  # no published format
-    return columns, _watch_for_quotes(path, rows) if may_be_quoted else rows
+    rows = _watch_for_quotes(path, rows) if may_be_quoted else rows
+    return columns, rows if (unread := _UNREAD.get()) is None else _watch_columns(columns, rows, unread)
 
 
 def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., T]], what: str, kind: str | None = None,
@@ -153,6 +160,36 @@ def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., 
         found = "a folder; pass one of its files" if is_folder else suffix or "no suffix"
         raise UnknownSuffix(f"{path}: {what} must end in {suffixes}", *(() if is_folder else other), f"; got {found}")
     return readers[suffix]
+
+
+@contextlib.contextmanager
+def unread_columns() -> Iterator[list[str]]:
+    """Context manager of a list, which gets the columns that are not read of the tables that are read in the block."""
+    unread: list[str] = []
+    token = _UNREAD.set(unread)
+    try:
+        yield unread
+    finally:
+        _UNREAD.reset(token)
+
+
+class _WatchedRow(collections.UserDict):
+    """The values of a row, and the names of those that were `read`."""
+
+    read: set[str]
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+def _watch_columns(columns: list[str], rows: Iterator[Row], unread: list[str]) -> Iterator[Row]:
+    for row, values in itertools.islice(rows, 1):  # the others are read alike
+        watched: Any = _WatchedRow(values)
+        watched.read = set()
+        yield row, watched
+        unread += [name for name in columns if name not in {*unread, *watched.read}]
+    yield from rows
 
 
 def _not_empty(path: Path | Rows, columns: list[str], rows: Iterator[Row], short: list[int] | None) -> Iterator[Row]:

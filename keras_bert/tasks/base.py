@@ -182,6 +182,10 @@ class Task:
         """Returns the scores of labelled examples as JSON holds them, with `loss` and the score that `main` names."""
         raise NotImplementedError
 
+    def kind(self, examples: Sequence) -> str:
+        """Returns in words what the rows of labelled examples hold."""
+        return "texts"
+
     def main_score(self, examples: Sequence) -> str:
         """Returns the name of the score of these labelled examples that selects the best epoch; higher is better."""
         return self.main

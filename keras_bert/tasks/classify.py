@@ -120,6 +120,9 @@ class TextTask(WindowTask):
     def example(self, text: str, text_pair: str | None = None) -> Example:
         return Example(text, text_pair, None, None)
 
+    def kind(self, examples: Sequence[Example]) -> str:
+        return "pairs" if self.pairs else "texts"
+
     def group(self, example: Example) -> tuple:
         return tuple(sorted(self.texts(example)))  # a pair is not new in the other order
 

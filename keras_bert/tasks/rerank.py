@@ -12,7 +12,7 @@ from keras_bert.data.tables import Rows, check_columns, read_table, text_of, tex
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, require
 from keras_bert.tasks.classify import TextTask
-from keras_bert.tasks.embed import HIGHEST
+from keras_bert.tasks.embed import HIGHEST, meanings
 from keras_bert.tasks.regress import correlations
 from keras_bert.tasks.windows import aggregated
 
@@ -66,8 +66,8 @@ class Rerank(TextTask):
     def iterate(cls, path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
                 label_column: str | None = "label", data_format: str | None = None, **_: Any) -> Iterator[Example]:
         """Reads a table, see `iterate_examples`. With a column of labels, each row is a pair with a score from 0 to 1.
-        Without, `text_pair` is a relevant document, and `negative`, if there is such a column, one that is not; both
-        may be lists. Each document is an `Example`, with the label 1.0 or 0.0."""
+        Without, `text_pair` is a relevant document, and negatives, see `meanings`, are documents that are not; all may
+        be lists. Each document is an `Example`, with the label 1.0 or 0.0."""
         if data_format or label_column is None:
             for example in iterate_examples(path, text_column, text_pair_column, label_column, data_format):
                 if example.label is not None:
@@ -76,20 +76,21 @@ class Rerank(TextTask):
                 yield example
             return
         names, rows = read_table(path)
-        pair, has_label = text_pair_column or "text_pair", label_column != "label" or "label" in names
-        if has_label and "negative" in names:
+        given, negatives, label_of_pair = meanings(path, names, text_column, text_pair_column, label_column)
+        pair = given or "text_pair"
+        if label_of_pair and negatives:
             raise MissingColumn(f"{path}: the columns must be text, text_pair and perhaps negative; or text, text_pair "
                                 f"and label; they are {', '.join(names)}")
-        check_columns(path, names, (text_column, pair, label_column if has_label else None))
+        check_columns(path, names, (text_column, pair, label_of_pair))
         for row, values in rows:
             query = text_of(path, row, values, text_column, labelled=True)
-            if has_label:
+            if label_of_pair:
                 example = Example(query, text_of(path, row, values, pair, labelled=True),
-                                  label_of(path, row, values, label_column), row)
+                                  label_of(path, row, values, label_of_pair), row)
                 yield dataclasses.replace(example, label=number(path, example))
                 continue
-            for column, label in ((pair, 1.0), ("negative", 0.0)):
-                for document in _texts(path, row, values, column):
+            for column, label in ((pair, 1.0), *((negative, 0.0) for negative in negatives)):
+                for document in _texts(path, row, values, column, label == 0):
                     yield Example(query, document, label, row)
 
     @classmethod
@@ -131,6 +132,11 @@ class Rerank(TextTask):
         logits = self._logits(encoded, outputs)
         return (np.exp(-np.logaddexp(0, -logits)) if self.activation_fn == "sigmoid" else logits).tolist()
 
+    def kind(self, examples: Sequence[Example]) -> str:
+        if not _is_binary(examples):
+            return super().kind(examples) + " with scores"
+        return f"pairs of a query and a document ({sum(example.label for example in examples):,.0f} relevant)"
+
     def main_score(self, examples: Sequence[Example]) -> str:
         return "ndcg_at_10" if _is_binary(examples) else "spearman"
 
@@ -161,10 +167,10 @@ class Rerank(TextTask):
         return [f"{answer:.4f}", *self.texts(example)]
 
 
-def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> list[str]:
+def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str, may_be_missing: bool) -> list[str]:
     """Returns the text in a column of a row, or the texts of a list; none if there is no such value."""
     value = values.get(column)
-    if is_missing(value) and column == "negative":
+    if is_missing(value) and may_be_missing:
         return []
     read = texts_of if isinstance(value, list) else lambda *cell: [text_of(*cell)]
     return read(path, row, values, column, True)

@@ -2,7 +2,7 @@
 
 import collections
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -16,6 +16,7 @@ from keras_bert.training.held_out import identity
 
 _CHUNK = 1024  # examples whose words are counted at once
 _FEW = 5  # examples of a label
+_LISTED = 20  # columns
 _SHOWN = 6  # labels whose counts are printed
 _MAX_CUT = 0.05  # share of the texts
 _MIN_UNKNOWN = 1e-4  # of the tokens
@@ -33,6 +34,9 @@ class DataReport(TypedDict):
 
     train: int  # examples
     valid: int
+    kind: str  # what the rows hold, see `Task.kind`
+    valid_kind: str
+    unread: list[str]  # columns that were left
     held_out: float | None  # the share of the training data that the validation examples are
     labels: dict[str, int]  # the number of each label, the most frequent first
     labels_per_text: float | None  # their mean number; None if they are not of whole texts
@@ -54,9 +58,9 @@ class DataReport(TypedDict):
 
 
 def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_examples: list,
-                held_out: float | None = None, cut: int = 0, split: int = 0) -> DataReport:
+                held_out: float | None = None, cut: int = 0, split: int = 0, unread: Sequence[str] = ()) -> DataReport:
     """Describes the data of a run. `held_out` is the share of the training data that the validation examples are; `cut`
-    and `split` are those of the encoded training examples, see `Encoded`."""
+    and `split` are those of the encoded training examples, see `Encoded`; `unread` are columns that were left."""
     coverage, lengths = Coverage(tokenizer), []
     for begin in range(0, len(examples), _CHUNK):
         lengths += _lengths([task.texts(example) for example in examples[begin:begin + _CHUNK]], coverage)
@@ -72,6 +76,7 @@ def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_exam
     share, words = coverage.unknown()
     return {
         "train": len(examples), "valid": len(valid_examples), "held_out": held_out,
+        "kind": task.kind(examples), "valid_kind": task.kind(valid_examples or examples), "unread": list(unread),
         "labels": dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
         "labels_per_text": sum(labels.values()) / len(examples) if task.stratified else None,
         "unlabelled": sum(not of_text for of_text in classes),
@@ -110,10 +115,14 @@ def report_lines(report: DataReport) -> list[str]:
 
 def _facts(report: DataReport) -> Iterator[str]:
     labels, tokens = report["labels"], report["tokens"]
-    sizes = [f"{report['train']:,} texts for training, {report['valid']:,} for validation"]
+    kind, valid_kind = report["kind"], report["valid_kind"]
+    other_kind = "" if valid_kind == kind else f" {valid_kind}"
+    sizes = [f"{report['train']:,} {kind} for training, {report['valid']:,}{other_kind} for validation"]
     if labels:
         sizes.append(f"{len(labels):,} {plural('label', len(labels))}{_counts(labels)}")
     yield ", ".join(sizes)
+    if unread := report["unread"]:
+        yield f"columns that are not read: {', '.join(map(shorten, unread[:_LISTED]))}{', …' * (len(unread) > _LISTED)}"
     if report["labels_per_text"] and (report["labels_per_text"] != 1 or report["unlabelled"]):
         yield f"{report['labels_per_text']:.2f} labels per text; {report['unlabelled']:,} texts without a label"
     if report["held_out"]:

@@ -13,7 +13,7 @@ from keras_bert import kernels
 from keras_bert.arguments import Path
 from keras_bert.convert import open_source
 from keras_bert.data.examples import warn_of_white_space
-from keras_bert.data.tables import Rows
+from keras_bert.data.tables import Rows, unread_columns
 from keras_bert.errors import InputError, Option
 from keras_bert.files.digests import file_digest
 from keras_bert.layers import first_parts
@@ -57,8 +57,9 @@ class Prepared:
 def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     """Reads and makes what the options say. A run `is_of_release` 0.3 or older, which had sorted labels as texts."""
     task_class, columns = TASKS[options.task], options.columns()
-    examples = read_examples(task_class, options.train, **columns)
-    given_valid = None if options.valid is None else read_examples(task_class, options.valid, **columns)
+    with unread_columns() as unread:
+        examples = read_examples(task_class, options.train, **columns)
+        given_valid = None if options.valid is None else read_examples(task_class, options.valid, **columns)
     mined = None
     if options.mine_negatives is not None:
         miner = NegativeMiner(options.mine_negatives)
@@ -91,7 +92,8 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
         model = _make_model(source, way.task, options, learning_rate, dropout, steps * options.epochs)
     used = {"learning_rate": learning_rate, "dropout": dropout}
-    report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split)
+    report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split,
+                         [] if options.data_format else unread)
     lines = [f"data: {line}"
              for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))]
     if options.learning_rate is None:
