@@ -305,7 +305,8 @@ def test_scores_of_published_files_are_divided():
 def test_data_that_cannot_be_scored_is_named(rows, message):
     path = Embed.open(rows, "valid")
     with pytest.raises(InputError, match=f"valid: {message}"):
-        Embed(16).check(path, Embed.read(path))
+        Embed(16).check(path, examples := Embed.read(path))
+        Embed(16).check_encoded(path, Embed(16).encode(examples, BertTokenizer(TINY_VOCABULARY)))
 
 
 def test_what_is_held_out_together():

@@ -22,6 +22,7 @@ from keras_bert.data.batches import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError, Option
 from keras_bert.text import BertTokenizer
+from keras_bert.text.same import SameTexts
 
 Outputs = list | np.ndarray  # a model's output for each row: an array, or a dict of arrays
 _ABOVE_ALL = 1e-3  # a threshold that no score reaches is half of this above the highest score
@@ -258,6 +259,9 @@ class Task:
         parts = [line] if len(self.inputs) == 1 else line.split("\t")
         return parts if len(parts) == len(self.inputs) else None
 
+    def check_encoded(self, path: Path | Rows, encoded: Encoded) -> None:
+        """Raises an InputError if the task cannot score the labelled examples, as the model reads them."""
+
     def check_inputs(self, path: Path | Rows, examples: Sequence) -> None:
         """Raises an InputError if the examples are not of the kind that this task answers."""
 
@@ -279,6 +283,18 @@ class Task:
     def texts(self, example: Any) -> tuple:
         """Returns the texts of an example, one for each of `inputs`."""
         return self.text(example), *(getattr(example, name) for name in self.inputs[1:])
+
+    @property
+    def tokens_read(self) -> int | None:
+        """The number of tokens of a text that the model reads at most; None if it reads all."""
+        return self.max_length - 1 - len(self.inputs)
+
+    def same_texts(self, tokenizer: BertTokenizer) -> SameTexts:
+        return SameTexts(tokenizer, self.tokens_read)
+
+    def groups(self, examples: Sequence, same: SameTexts) -> list[tuple]:
+        """Returns the `group` of each example as a value that is equal for the same texts in any order."""
+        return [tuple(sorted(key)) for key in same.keys(map(self.group, examples))]
 
     def group(self, example: Any) -> tuple:
         """Returns the texts that must not be in both the training and the validation data."""

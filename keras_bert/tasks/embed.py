@@ -164,7 +164,9 @@ class Embed(WindowTask):
                 raise InputError(f"{path}: scores need pairs with different labels; every label is {labels[0]}")
         elif kind == LABELLED and not 1 < len(set(labels)) < len(labels):
             raise InputError(f"{path}: scores need two labels, and a label with two texts")
-        elif kind != LABELLED and len({text for example in examples for text in example.texts[1:]}) == 1:
+
+    def check_encoded(self, path: Path | Rows, encoded: Encoded) -> None:
+        if data_kind(encoded.examples) in (PAIRS, TRIPLETS) and len(np.unique(encoded.targets[:, 1:])) == 1:
             raise InputError(f"{path}: scores need at least two different texts to find; got 1")
 
     def example(self, text: str) -> EmbedExample:
@@ -241,10 +243,9 @@ class Embed(WindowTask):
                 raise InputError("the loss multiple_negatives_ranking needs a label with at least two texts for "
                                  "training; every label has one")
         else:
-            numbers: dict[str, int] = {}
-            for text in (text for example in examples for text in example.texts):
-                numbers.setdefault(text, len(numbers))
-            targets = np.array([[numbers[text] for text in example.texts] for example in examples])
+            keys = self.same_texts(tokenizer).keys(example.texts for example in examples)
+            numbers = {key: number for number, key in enumerate(dict.fromkeys(itertools.chain.from_iterable(keys)))}
+            targets = np.array([[numbers[key] for key in of_example] for of_example in keys])
         return dataclasses.replace(encoded, targets=targets, batches=batches)
 
     def for_training(self, encoded: Encoded) -> Encoded:

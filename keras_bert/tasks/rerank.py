@@ -1,5 +1,6 @@
 """Re-ranking: how relevant a document is to a query, from both texts together (a cross-encoder)."""
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
@@ -15,6 +16,7 @@ from keras_bert.tasks.classify import TextTask
 from keras_bert.tasks.embed import HIGHEST, meanings
 from keras_bert.tasks.regress import correlations
 from keras_bert.tasks.windows import aggregated
+from keras_bert.text import BertTokenizer
 
 _RANKS = 10
 
@@ -109,11 +111,24 @@ class Rerank(TextTask):
         labels = {example.label for example in examples}
         if not _is_binary(examples):
             require("scipy.stats")  # fails here, before any work is done
-        elif not any(len({examples[i].label for i in some}) > 1 for some in _by_query(examples)):
-            raise InputError(f"{path}: scores need a query with a relevant document and one that is not: a column "
-                             "negative, or labels")
         if len(labels) == 1:
             raise InputError(f"{path}: scores need pairs with different labels; every label is {labels.pop():g}")
+
+    def check_encoded(self, path: Path | Rows, encoded: Encoded) -> None:
+        labels = encoded.text_targets
+        if _is_binary(encoded.examples) and not any(len(np.unique(labels[some])) > 1 for some in encoded.decoding):
+            raise InputError(f"{path}: scores need a query with a relevant document and one that is not: a column "
+                             "negative, or labels")
+
+    def encode(self, examples: Sequence[Example], tokenizer: BertTokenizer) -> Encoded:
+        """Also returns, as `decoding`, the indices of the examples of each query, if they are labelled."""
+        encoded = super().encode(examples, tokenizer)
+        if encoded.targets is None:
+            return encoded
+        of_query = collections.defaultdict(list)
+        for index, query in enumerate(self.same_texts(tokenizer).keys((example.text,) for example in examples)):
+            of_query[query].append(index)
+        return dataclasses.replace(encoded, decoding=list(of_query.values()))
 
     def group(self, example: Example) -> tuple:
         """Returns the query. A document may be on both sides: a search knows its documents, and not the queries."""
@@ -149,7 +164,7 @@ class Rerank(TextTask):
         if not _is_binary(encoded.examples):
             pearson, spearman = correlations(logits, targets)
             return {"spearman": spearman, "pearson": pearson, "loss": loss}
-        scores = [ranking(logits[some], targets[some] == 1) for some in _by_query(encoded.examples)]
+        scores = [ranking(logits[some], targets[some] == 1) for some in encoded.decoding]
         ndcg, mrr = np.mean(scores, axis=0)
         return {"ndcg_at_10": float(ndcg), "mrr_at_10": float(mrr), "loss": loss}
 
@@ -174,14 +189,6 @@ def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str, may
         return []
     read = texts_of if isinstance(value, list) else lambda *cell: [text_of(*cell)]
     return read(path, row, values, column, True)
-
-
-def _by_query(examples: Sequence[Example]) -> list[list[int]]:
-    """Returns the indices of the examples of each query."""
-    found: dict[str, list[int]] = {}
-    for index, example in enumerate(examples):
-        found.setdefault(example.text, []).append(index)
-    return list(found.values())
 
 
 def _is_binary(examples: Sequence[Example]) -> bool:

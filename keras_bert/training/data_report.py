@@ -12,7 +12,7 @@ from keras_bert.tasks import Task
 from keras_bert.tasks.windows import WindowTask, default_stride
 from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import MAX_UNKNOWN, Coverage, describe, shorten
-from keras_bert.training.held_out import identity
+from keras_bert.text.same import SameTexts
 
 _CHUNK = 1024  # examples whose words are counted at once
 _FEW = 5  # examples of a label
@@ -58,20 +58,23 @@ class DataReport(TypedDict):
 
 
 def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_examples: list,
-                held_out: float | None = None, cut: int = 0, split: int = 0, unread: Sequence[str] = ()) -> DataReport:
+                held_out: float | None = None, cut: int = 0, split: int = 0, unread: Sequence[str] = (),
+                same: SameTexts | None = None) -> DataReport:
     """Describes the data of a run. `held_out` is the share of the training data that the validation examples are; `cut`
-    and `split` are those of the encoded training examples, see `Encoded`; `unread` are columns that were left."""
-    coverage, lengths = Coverage(tokenizer), []
+    and `split` are those of the encoded training examples, see `Encoded`; `unread` are columns that were left; `same`
+    are the task's `same_texts`, if they are already made."""
+    coverage, lengths, same = Coverage(tokenizer), [], same or task.same_texts(tokenizer)
     for begin in range(0, len(examples), _CHUNK):
         lengths += _lengths([task.texts(example) for example in examples[begin:begin + _CHUNK]], coverage)
     classes = [task.classes(example) for example in examples]
     labels = collections.Counter(itertools.chain.from_iterable(classes))
-    texts = [identity(task.texts(example)) for example in examples]
+    texts = same.keys(map(task.texts, examples))
     first = dict(zip(reversed(texts), reversed(examples)))  # of equal texts
     repeated = [(example, first[key]) for key, example in zip(texts, examples) if example is not first[key]]
     contradictory = [pair for pair in repeated if task.label(pair[0]) != task.label(pair[1])]
-    groups = {identity(task.group(example)): example for example in reversed(examples)}
-    leaked = [(example, groups[key]) for example in valid_examples if (key := identity(task.group(example))) in groups]
+    groups = dict(zip(reversed(task.groups(examples, same)), reversed(examples)))
+    leaked = [(example, groups[key]) for key, example in zip(task.groups(valid_examples, same), valid_examples)
+              if key in groups]
     median, percentile, longest = map(int, np.percentile(lengths, (50, 95, 100), method="inverted_cdf"))
     share, words = coverage.unknown()
     return {
