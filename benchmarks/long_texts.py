@@ -71,7 +71,7 @@ def classes_of_transformers(given, epochs):
     folder, examples = find_pretrained(given["model"]), read(given, Classify)
     tokenizer = BertTokenizer.from_folder(folder)
     task = Classify.from_examples(given["train"], examples, max_length=LENGTH)
-    examples, _ = hold_out(task, given["train"], examples, HELD_OUT, given["seed"])
+    examples, _ = hold_out(task, given["train"], examples, HELD_OUT, given["seed"], task.same_texts(tokenizer))
     started = time.monotonic()
     module, forward, loss_of = make_model("classify", task, folder)
     batches = task.encode(examples, tokenizer).batched(tokenizer)

@@ -72,7 +72,7 @@ def training_rows(embedder, pairs, negatives):
     from keras_bert.training.negatives import NegativeMiner
 
     rows, counts = [], collections.Counter()
-    for example in NegativeMiner(embedder).add(Rerank.read(Rerank.open(pairs, "pairs"))):
+    for example in NegativeMiner(embedder).add([Rerank.read(Rerank.open(pairs, "pairs"))])[0]:
         counts[example.text, example.label] += 1
         if example.label or counts[example.text, example.label] <= negatives:
             rows.append((example.text, example.text_pair, example.label))
@@ -102,7 +102,7 @@ def cross_encoder(rows, model, seed, epochs, learning_rate, max_length):
     torch.manual_seed(seed)
     examples, tokenizer = Rerank.read(Rerank.open(rows, "rows")), open_source(model).needed_tokenizer()
     task = Rerank.from_examples("rows", examples, max_length=max_length)
-    examples, _ = hold_out(task, "rows", examples, HELD_OUT, seed)
+    examples, _ = hold_out(task, "rows", examples, HELD_OUT, seed, task.same_texts(tokenizer))
     with tempfile.TemporaryDirectory() as folder:
         convert(model, f"{folder}/encoder", "huggingface", allow_inexact=True)
         trained = CrossEncoder(f"{folder}/encoder", num_labels=1, max_length=max_length, device="cpu")

@@ -186,9 +186,15 @@ def check_texts(name: str, texts: list, unit: str = "row") -> None:
     """Raises an InputError that names the first element of a list, from 1, that is not a str."""
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
-            is_missing = text is None or str(text) in ("nan", "<NA>", "NaT")
-            cure = f"leave out the {unit}s without a text" if is_missing else "pass a str"
+            cure = f"leave out the {unit}s without a text" if is_missing(text) else "pass a str"
             raise InputError(f"{name}: {unit} {number}: must be a text; got {' '.join(repr(text).split()):.60}; {cure}")
+
+
+def is_missing(value: object) -> bool:
+    """Returns True for what a cell of a table without a value is: blank, null, NaN, or the NA or NaT of pandas."""
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or not isinstance(value, list | dict) and str(value) in ("nan", "<NA>", "NaT")
 
 
 def replace_surrogates(text: str) -> str:

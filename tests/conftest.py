@@ -36,6 +36,8 @@ TINY_VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
                    *"the a i to my is it play some music song stop turn on off light lamp book flight table for two "
                     "please now what time weather today ##s ##ing , . ?".split()]
 TINY_VOCABULARY += [f"[unused{i}]" for i in range(TINY.vocab_size - len(TINY_VOCABULARY))]
+LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789"]  # a vocabulary that tells words and numbers apart
+LETTERS = TINY_VOCABULARY[:5] + LETTERS + [f"##{letter}" for letter in LETTERS]
 gc.set_threshold(100_000, 50, 100)  # graphs are large: collecting garbage more rarely saves time
 # Real texts, vocabularies and task data: those of the repository, and another folder of the same layout if one is set.
 REAL = pathlib.Path(__file__).parent / "data/real"

@@ -1,7 +1,9 @@
 """Training data in memory: DataFrames, dicts and tuples give the same model as a file."""
 
 import json
+import re
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import pandas
@@ -10,6 +12,8 @@ import pytest
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.tasks import TASKS
 from keras_bert.training import FineTuned, finetune
+
+from conftest import interrupted_after
 
 TEXTS = {"text": ["light on", "light off", "play music", "stop it"], "label": ["on", "off", "on", "off"]}
 ANSWERS = [{"text": ["Tom"], "answer_start": [0]}, {"text": [], "answer_start": []}]
@@ -46,6 +50,82 @@ def test_every_form_reads_as_a_file_does(task, tmp_path):
                  iter(rows(table)), pandas.DataFrame(table), pandas.DataFrame(arrays)):
         assert read(task, data, columns) == wanted
     assert len(wanted) == len(rows(table))
+
+
+TRIPLET = {"text": "a", "text_pair": "b", "negative": "c"}
+QUESTION = {"id": "1", "question": "who?", "context": "Tom ran.", "answers": ANSWERS[0], "is_impossible": False}
+CHOICE = {"prompt": "he", "choice0": "sits", "choice1": "x", "label": 1}
+
+
+@pytest.mark.parametrize("task, row, missing, columns", [
+    *((task, {"text": "a", "text_pair": "b", "label": 1}, name, {}) for task in (
+        "classify", "regress", "rerank", "embed") for name in ("text", "text_pair", "label")),
+    *(("multilabel", TRIPLET | {"label": "x"}, name, {}) for name in ("text", "text_pair", "label")),
+    *((task, TRIPLET, name, {}) for task in ("rerank", "embed") for name in TRIPLET),
+    *(("span", QUESTION, name, {}) for name in QUESTION), *(("choice", CHOICE, name, {}) for name in CHOICE),
+    ("tag", {"text": "a", "entities": []}, "text", {}), ("tag", {"text": "a", "entities": []}, "entities", {}),
+    ("multilabel", {"text": "a", "x": 1, "y": 0}, "y", {"label_columns": ["x", "y"]}),
+])
+def test_a_missing_cell_means_the_same_in_every_form(task, row, missing, columns, tmp_path):
+    """The same examples, or the same rule, wherever a table can lack a value."""
+    def outcome(data):
+        try:
+            examples = read(task, data, columns)
+        except InputError as error:
+            return re.sub(r"^\S+ (row .: )?|; got.*|\\(id .\\)", "", str(error))
+        return [str(vars(example) | dict.fromkeys(("row", "place", "id"))).replace("1.0", "1") for example in examples]
+
+    def table(value):
+        return pandas.DataFrame([row, row | {missing: value}], dtype=object)
+
+    wanted = outcome([row, row | {missing: None}])
+    forms = [table(value) for value in (None, np.nan, pandas.NA, pandas.NaT, "", " \u3000")]
+    forms.append([row, {name: value for name, value in row.items() if name != missing}])
+    for number, value in enumerate((None, np.nan, "")):
+        forms.append(tmp_path / f"{number}.jsonl")
+        forms[-1].write_text("\n".join(map(json.dumps, [row, row | {missing: value}])))
+    forms.append(tmp_path / "a.parquet")
+    table(None).to_parquet(forms[-1])
+    if not any(isinstance(value, list | dict) for value in row.values()):
+        forms += [tmp_path / "a.csv", tmp_path / "a.tsv"]
+        table(None).to_csv(forms[-2], index=False), table(None).to_csv(forms[-1], sep="\t", index=False)
+    assert [outcome(form) for form in forms] == [wanted] * len(forms)
+
+
+NUMBERS = [10, 0, 2, -1, 11, 1]
+
+
+class Dataset(list):
+    """Rows with classes, as a `Dataset` of Hugging Face has them."""
+
+    features = {name: SimpleNamespace(names=["no", "B-b", "I-b", "B-a", "I-a", "O"]) for name in ("label", "tags")}
+
+
+@pytest.mark.parametrize("task, data, wanted", [
+    *((task, [{"text": "a", "label": label} for label in labels], wanted) for task in ("classify", "intent")
+      for labels, wanted in ((NUMBERS, sorted(NUMBERS)), (map(float, NUMBERS), map(float, sorted(NUMBERS))),
+                             (map(str, NUMBERS), sorted(NUMBERS)), (["10", "9", "x"], ["10", "9", "x"]))),
+    ("classify", Dataset({"text": "a", "label": label} for label in (3, 0, 1)), ["no", "B-b", "B-a"]),
+    ("multilabel", Dataset({"text": "a", "label": labels} for labels in ([3, 0], [1])), ["no", "B-b", "B-a"]),
+    ("multilabel", [("a", [10, 2]), ("b", [1])], [1, 2, 10]), ("multilabel", [("a", "10,x"), ("b", "9")], [10, 9, "x"]),
+    ("tag", Dataset([{"words": ["a", "b"], "tags": [3, 1]}]), Dataset.features["tags"].names[1:]),
+    ("tag", [(["a"] * 3, ["B-10", "B-9", "O"])], ["O", "B-9", "I-9", "B-10", "I-10"])])
+def test_labels_keep_the_order_of_numbers_and_classes(task, data, wanted):
+    opened = TASKS[task].open(data, "data")
+    assert TASKS[task].from_examples(opened, TASKS[task].read(opened), max_length=9).labels == [*map(str, wanted)]
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("version", ["now", "0.3"])
+def test_a_resumed_run_keeps_the_order_of_its_version(tmp_path, pretrained_once, version):
+    data, options = [("play", 10), ("stop", 9)] * 2, {"model": pretrained_once, "output": tmp_path / "out", "epochs": 1}
+    with interrupted_after(saves=1):
+        finetune(data, data, **options)
+    run = json.loads((path := tmp_path / "out.checkpoints/run.json").read_text())
+    assert run.pop("label_order") == ["9", "10"]
+    if version == "0.3":
+        path.write_text(json.dumps(run))
+    assert finetune(data, data, **options).task.labels == (["9", "10"] if version == "now" else ["10", "9"])
 
 
 @pytest.mark.peers

@@ -15,13 +15,16 @@ from keras_bert.errors import InputError
 from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import Coverage
+from keras_bert.text.same import SameTexts
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.data_report import data_report, report_lines
 from keras_bert.training.few_shot import FewShot
 from keras_bert.training.held_out import hold_out
 
 import zoo
-from conftest import REAL, TINY_VOCABULARY
+from conftest import LETTERS, REAL, TINY_VOCABULARY
+
+SPELLED = SameTexts(BertTokenizer(LETTERS), None)
 
 
 def fit(task, rows, **settings):
@@ -112,7 +115,8 @@ SPAN = [("what is on", "the lamp is on the table", {"text": ["the lamp"], "answe
 
 @pytest.mark.parametrize("task, rows, valid, lines", [
     ("regress", [("play", "song", 1), ("lamp", "light", 0)], [("lamp", "light", 0)],
-     ["2 texts for training, 1 for validation", "5 tokens at the median, 5 at the 95th percentile, 5 at most",
+     ["2 pairs with scores for training, 1 for validation",
+      "5 tokens at the median, 5 at the 95th percentile, 5 at most",
       "warning: validation texts that are also training texts: 1, such as row 1 equal to row 2 of the training data: …"
       ]),
     ("choice", [("turn the", ("light on", "song"), 0), ("lamp", ("off", "on"), 1)], [("lamp", ("on", "off"), 0)],
@@ -155,7 +159,7 @@ def test_a_report_takes_time_in_proportion_to_the_texts(tokenizer):
                         f"label {number % 200}", number) for number in range(40_000)]
     task = TASKS["intent"].from_examples("train", examples, max_length=128)
     started = time.process_time()
-    train, valid = hold_out(task, "train", examples, 0.1, 0)
+    train, valid = hold_out(task, "train", examples, 0.1, 0, SPELLED)
     data_report(task, tokenizer, train, valid)
     assert time.process_time() - started < 12  # 1 s on one core, but a minute for each with each
 
@@ -172,7 +176,7 @@ def test_held_out_texts(rows, share, seed, random):
     examples = TASKS["intent"].read(TASKS["intent"].open(rows, "train"))
     task = TASKS["intent"](max_length=9, labels=sorted({label for _, label in rows}))
     try:
-        train, valid = hold_out(task, "train", examples, share, seed)
+        train, valid = hold_out(task, "train", examples, share, seed, SPELLED)
     except InputError:
         by_label = collections.Counter(label for _, label in set(rows))
         assert sum(by_label.values()) * share <= 1 + len(by_label) or share * max(by_label.values()) < 1.5
@@ -183,7 +187,7 @@ def test_held_out_texts(rows, share, seed, random):
     assert not parts[0] & parts[1]
     assert {example.label for example in train} == set(task.labels)
     random.shuffle(examples)
-    assert {example.row for example in hold_out(task, "train", examples, share, seed)[1]} == {
+    assert {example.row for example in hold_out(task, "train", examples, share, seed, SPELLED)[1]} == {
         example.row for example in valid}
 
 
@@ -194,7 +198,7 @@ def test_labels_are_held_out_in_proportion(sizes, share, seed):
                 for label, size in enumerate(sizes) for number in range(size)]
     task = TASKS["intent"](max_length=9, labels=sorted(map(str, range(len(sizes)))))
     hypothesis.assume(share * max(sizes) > 0.5)
-    _, valid = hold_out(task, "train", examples, share, seed)
+    _, valid = hold_out(task, "train", examples, share, seed, SPELLED)
     counts = collections.Counter(example.label for example in valid)
     for label, size in enumerate(sizes):
         assert counts[str(label)] < size and abs(counts[str(label)] - share * size) < 1.5
@@ -204,7 +208,7 @@ def test_entities_are_held_out_in_proportion():
     rows = [(["play", str(number)], ["B-song" if number < 4 else "O", "O"]) for number in range(40)]
     task, examples = fit("tag", rows, max_length=9)
     for seed in range(5):
-        _, valid = hold_out(task, "train", examples, 0.25, seed)
+        _, valid = hold_out(task, "train", examples, 0.25, seed, SPELLED)
         assert len(valid) == 10 and sum(len(task.classes(example)) for example in valid) == 1
 
 
@@ -226,26 +230,27 @@ def test_no_pair_is_on_both_sides_in_another_order_nor_an_anchor(numbers, seed):
     for name, rows in (("classify", [(*pair, "xy"[i % 2]) for i, pair in enumerate(pairs)]), ("embed", pairs)):
         task, examples = fit(name, rows, max_length=9)
         try:
-            parts = hold_out(task, "train", examples, 0.2, seed)
+            parts = hold_out(task, "train", examples, 0.2, seed, SPELLED)
         except InputError:
             continue
         train, valid = ([pairs[example.row - 1] for example in part] for part in parts)
         assert len(train) + len(valid) == len(pairs) and valid
         held = (lambda pair: pair[0]) if name == "embed" else frozenset
         assert not set(map(held, train)) & set(map(held, valid))
-        assert data_report(task, BertTokenizer(TINY_VOCABULARY), *parts)["leaked"]["texts"] == 0
+        tokenizer = BertTokenizer(TINY_VOCABULARY)
+        assert data_report(task, tokenizer, *parts, same=SPELLED)["leaked"]["texts"] == 0
 
 
 def test_questions_of_a_context_stay_together():
     rows = [(f"question {number}", f"context {number // 5}", {"text": ["c"], "answer_start": [0]})
             for number in range(100)]
     task, examples = fit("span", rows, max_length=99)
-    train, valid = hold_out(task, "train", examples, 0.1, 0)
+    train, valid = hold_out(task, "train", examples, 0.1, 0, SPELLED)
     assert (len(train), len(valid)) == (90, 10) and len({example.context for example in valid}) == 2
     assert [example.id for example in valid] != [
-        example.id for example in hold_out(task, "train", examples, 0.1, 1)[1]]
+        example.id for example in hold_out(task, "train", examples, 0.1, 1, SPELLED)[1]]
     with pytest.raises(InputError, match=r"^train: has too few different contexts .* or add contexts: at least two"):
-        hold_out(task, "train", examples[:5], 0.1, 0)
+        hold_out(task, "train", examples[:5], 0.1, 0, SPELLED)
 
 
 @pytest.mark.parametrize("rows, helps", [
@@ -255,7 +260,8 @@ def test_advice_on_too_few_texts_is_true(rows, helps):
     """A larger share is advised where one holds texts out, otherwise more texts, which do help."""
     def held_out(rows, share):
         examples = TASKS["classify"].read(TASKS["classify"].open(rows, "train"))
-        return hold_out(TASKS["classify"](max_length=9, labels=["x", "y", "z"]), "train", examples, share, 0)[1]
+        task = TASKS["classify"](max_length=9, labels=["x", "y", "z"])
+        return hold_out(task, "train", examples, share, 0, SPELLED)[1]
 
     with pytest.raises(InputError) as error:
         held_out(rows, 0.1)
@@ -327,7 +333,7 @@ def test_remembered_columns_of_pairs(tmp_path):
     ({"valid_share": 1.0}, "valid_share must be at least 0 and below 1; got 1.0"),
     ({"out_of_scope_label": "none"}, "out_of_scope_label must be left out without valid; got 'none'"),
     ({}, r"train: has too few different texts of each label \(2 in all\) to hold out 10% for validation"),
-    ({"train": [(f"play {number}", number) for number in range(8)], "task": "regress"},
+    ({"train": [(f"play {word}", number) for number, word in enumerate(TINY_VOCABULARY[5:13])], "task": "regress"},
      r"^train \(held-out texts: 1\): a correlation needs at least two")])
 def test_what_is_refused(pretrained_once, tmp_path, arguments, message):
     with pytest.raises(InputError, match=message):

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -12,14 +13,16 @@ from keras import ops
 
 from keras_bert.convert import convert, open_source
 from keras_bert.data import LabelPairBatches, SameLabelBatches
+from keras_bert.data.tables import unread_columns
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder
 from keras_bert.models.embedding_losses import LOSSES
-from keras_bert.tasks import Embed, embedding_scores
+from keras_bert.tasks import TASKS, Embed, embedding_scores
 from keras_bert.tasks.embedding_scores import unit_vectors
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
+from keras_bert.training.data_report import data_report, report_lines
 
 from conftest import (
     DATA,
@@ -224,6 +227,52 @@ def test_data_that_cannot_be_trained_on_is_named(rows, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+ORIGINAL = {"text_column": "sentence1", "text_pair_column": "sentence2"}
+
+
+@pytest.mark.parametrize("task,columns,options,kind,read", [
+    ("embed", "sentence1 sentence2 score id", ORIGINAL, "pairs with scores", "sentence1 sentence2 score"),
+    ("embed", "text text_pair labels", {}, "pairs with scores", "text text_pair labels"),
+    ("embed", "text labels text_2", {}, "labelled texts", "text labels"),
+    ("embed", "text text_pair label score", {"label_column": "score"}, "pairs with scores", "text text_pair score"),
+    ("embed", "text text_pair negative_10 negative_9 x", {}, "anchors with a positive and 2 negatives",
+     "text text_pair negative_9 negative_10"),
+    ("embed", "text text_pair negative", {}, "anchors with a positive and a negative", "text text_pair negative"),
+    ("embed", "text text_pair y", {}, "pairs", "text text_pair"),
+    ("rerank", "sentence1 sentence2 score id", ORIGINAL, "pairs with scores", "sentence1 sentence2 score"),
+    ("rerank", "text text_pair negative_2 x negatives", {}, "pairs of a query and a document (2 relevant)",
+     "text text_pair negatives negative_2"),
+    ("classify", "text text_pair label score", {}, "pairs", "text text_pair label"),
+    ("regress", "text label", {}, "texts with scores", "text label"),
+])
+def test_columns_that_change_the_meaning_are_read_or_named(task, columns, options, kind, read, tmp_path):
+    columns, read = columns.split(), read.split()
+    rows = [{name: value if re.match("label|score", name) else f"{name} {value}" for name in columns}
+            for value in (0.5, 1)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with unread_columns() as unread:
+        examples = TASKS[task].read(tmp_path / "a.jsonl", **options)
+    fitted = TASKS[task].from_examples("a", examples, max_length=16)
+    lines = report_lines(data_report(fitted, BertTokenizer(TINY_VOCABULARY), examples, [], unread=unread))
+    assert f" {kind} for training, 0 for validation" in lines[0] and unread == [x for x in columns if x not in read]
+    assert (lines[1] == f"columns that are not read: {', '.join(unread)}") == bool(unread)
+    texts = [example.texts if task == "embed" else (example.text, example.text_pair) for example in examples]
+    wanted = [rows[0][name] for name in read if isinstance(rows[0][name], str)]
+    assert [*dict.fromkeys(text for of_one in texts for text in of_one if text and "0.5" in text)] == wanted
+
+
+@pytest.mark.parametrize("task,columns,message", [
+    ("embed", "text text_pair label score", "labels must be in one column; got label and score: leave out the"),
+    ("rerank", "text text_pair labels scores", "labels must be in one column; got labels and scores: leave"),
+    ("embed", "text text_pair negative_1 score", "the columns must be text and text_pair, and perhaps negative"),
+    ("rerank", "text text_pair negative_1 score", "the columns must be text, text_pair and perhaps negative; or text"),
+    ("embed", "text score", "the columns must be text and text_pair, and perhaps negative or label; or text"),
+])
+def test_columns_that_contradict_one_another_are_refused(task, columns, message):
+    with pytest.raises(InputError, match=f"^data: {message}"):
+        TASKS[task].read(TASKS[task].open([dict.fromkeys(columns.split(), "1")], "data"))
+
+
 @pytest.mark.parametrize("kind,loss,message", [
     ("pairs", "cosent", "loss must be multiple_negatives_ranking for pairs, as train has; got 'cosent'"),
     ("scored", "multiple_negatives_ranking", "loss must be cosent or cosine_similarity for scored pairs, as"),
@@ -256,7 +305,8 @@ def test_scores_of_published_files_are_divided():
 def test_data_that_cannot_be_scored_is_named(rows, message):
     path = Embed.open(rows, "valid")
     with pytest.raises(InputError, match=f"valid: {message}"):
-        Embed(16).check(path, Embed.read(path))
+        Embed(16).check(path, examples := Embed.read(path))
+        Embed(16).check_encoded(path, Embed(16).encode(examples, BertTokenizer(TINY_VOCABULARY)))
 
 
 def test_what_is_held_out_together():

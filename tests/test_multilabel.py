@@ -19,16 +19,19 @@ from keras_bert.models import BertClassifier
 from keras_bert.models.task_models import loss_arguments
 from keras_bert.tasks import TASKS, Encoded, MultiLabel
 from keras_bert.tasks.multilabel import choose_threshold, score
+from keras_bert.text import BertTokenizer
+from keras_bert.text.same import SameTexts
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.data_report import data_report, report_lines
 from keras_bert.training.held_out import hold_out
 
 import zoo
-from conftest import REAL, Peer, eagerly
+from conftest import LETTERS, REAL, Peer, eagerly
 
 torch = Peer("torch")
 transformers = Peer("transformers")
 
+SPELLED = SameTexts(BertTokenizer(LETTERS), None)
 GOEMOTIONS = REAL / "multilabel/goemotions"
 ROWS = [("thanks", ["joy", "thanks"]), ("oh", []), ("x, y", ["a, b"]), ("no", ["joy"])]
 FLAGS = pandas.DataFrame([{"text": text, **{label: int(label in labels) for label in ("thanks", "joy", "a, b")}}
@@ -50,6 +53,9 @@ BY_COLUMN = {"label_columns": ["thanks", "joy", "a, b"]}
      {"text_column": "t", "label_column": "y", "label_delimiter": "|"}),
     ("a.tsv", 'text\tlabels\nthanks\tthanks, joy\noh\t\nx, y\t"a, b"\nno\tjoy,joy\n', {}),
     ("a.tsv", "text\tlabel\nthanks\tthanks;joy\noh\t \nx, y\ta, b\nno\tjoy\n", {"label_delimiter": ";"}),
+    ("a.csv", pandas.DataFrame(ROWS, columns=["text", "labels"]).to_csv(index=False), {}),
+    ("a.csv", pandas.DataFrame([(text, json.dumps(labels)) for text, labels in ROWS], columns=["text", "label"]).to_csv(
+        index=False), {}),
     ("a.csv", FLAGS.to_csv(index=False), BY_COLUMN),
     ("a.tsv", FLAGS.astype({"joy": float, "thanks": bool}).to_csv(index=False, sep="\t"), BY_COLUMN),
 ])
@@ -75,13 +81,16 @@ def test_goemotions_as_published():
 
 
 @pytest.mark.parametrize("rows, columns, message", [
-    ([("a", None)], {}, r"data: row 1: 'label' must be a list of labels, \[\] for none, or a text with ',' between"),
+    ([("a", 3)], {}, r"data: row 1: 'label' must be a list of labels, \[\] for none, or a text with ',' between"),
     ([("a", "x"), ("b", ["x"])], {"label_delimiter": ";"}, "row 2: 'label' must be a text with ';' between the labels"),
     ([("a", ["x"]), ("b", 'x,"y')], {}, "row 2: 'label' must have a quote at both ends of a label or none; got"),
     ([("a", "x,,y")], {}, "labels that are texts or whole numbers, and not empty; got 'x,,y'"),
     ([("a", ["x", " "])], {}, r"got \['x', ' '\]"),
-    ([("a", [True])], {}, r"got \[True\]"),
-    ([("a", float("nan"))], {}, "got nan"),
+    ([("a", [True])], {}, r"got \[True\]; for a 0 or 1 of each label, make a .* pass label_columns=…"),
+    ([("a", ["b"]), ("c", "{food,travel}")], {}, "row 2: 'label' must have a list as JSON or Python prints it, or"),
+    *(([("a", cell)], {}, "data: row 1: 'label' must have .* pass label_columns=…$") for cell in (
+        [1, 0, 0], np.array([0, 1, 1]), [0.0, 1.0], np.array([True, False]), "[0 0 1]", "0,0,1", "[1.0, 0.0]",
+        ["true", "false", "false"], "['food' 'travel']", "[np.int64(1), np.int64(0)]", [1, 1], "[1, 0, 0]")),
     ([{"text": "a", "x": ""}], {"label_columns": ["x"]}, "data: row 1: 'x' must be 0 or 1; got ''"),
     (FLAGS, {"label_columns": []}, "label_columns must name at least one column; got none"),
     (FLAGS, {"label_columns": ["joy", "y"]}, "there is no column 'y'"),
@@ -107,6 +116,7 @@ def test_invalid_files_of_goemotions(tmp_path, columns, message):
 
 @pytest.mark.parametrize("train, valid, options, message", [
     ([("a", []), ("b", [])], [("a", [])], {}, "train: must have texts with labels; no row has one"),
+    ([("a", [1, 0]), ("b", [0, 1])], [("a", [1, 0])], {}, "train: must not have both labels, 0 and 1, in every row"),
     ([("a", ["x"])], [("b", ["x"]), ("c", ["z"])], {},
      "valid: row 2: label 'z' does not occur in the training file; correct it, or add texts with it there"),
     ([("a", ["x"])], [("b", [])], {}, "valid: scores need texts with labels; no row has one"),
@@ -244,23 +254,24 @@ def test_held_out_texts_leave_every_label_for_training(labels, share, seed, rand
                 for number, some in enumerate(labels)]
     task = MultiLabel(9, sorted({label for some in labels for label in some}))
     try:
-        train, valid = hold_out(task, "train", examples, share, seed)
+        train, valid = hold_out(task, "train", examples, share, seed, SPELLED)
     except InputError:
         return
     assert sorted(train + valid, key=lambda example: example.row) == examples
     assert not {example.text for example in train} & {example.text for example in valid}
     assert {label for example in train for label in example.label} == set(task.labels)
     random.shuffle(examples)
-    assert {example.row for example in hold_out(task, "train", examples, share, seed)[1]} == {
+    assert {example.row for example in hold_out(task, "train", examples, share, seed, SPELLED)[1]} == {
         example.row for example in valid}
 
 
 def test_labels_are_held_out_in_proportion():
     examples = MultiLabel.read(str(GOEMOTIONS / "train.tsv"), data_format="goemotions")
     task = MultiLabel.from_examples("train", examples, max_length=9)
-    _, valid = hold_out(task, "train", examples, 0.2, 0)
+    _, valid = hold_out(task, "train", examples, 0.2, 0, SameTexts(
+        BertTokenizer(str(REAL / "vocab/bert-base-uncased/vocab.txt")), None))
     counts = [collections.Counter(label for example in some for label in example.label) for some in (examples, valid)]
-    assert len(valid) == 96
+    assert len(valid) == 97
     for label in task.labels:
         assert counts[1][label] / counts[0][label] == pytest.approx(0.2, abs=0.09)
 

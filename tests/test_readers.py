@@ -39,12 +39,12 @@ def write_parquet(path, rows, **options):
 
 # Tables.
 
-CELLS = st.text(st.characters(exclude_categories=["Cs", "Cc"]))
+CELLS = st.text(st.characters(exclude_categories=["Cs", "Cc"])).filter(str.strip)
 
 
 @hypothesis.settings(suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture], deadline=None,
                      max_examples=30)
-@hypothesis.given(st.lists(st.tuples(CELLS, CELLS, CELLS.filter(bool)), min_size=1, max_size=5),
+@hypothesis.given(st.lists(st.tuples(CELLS, CELLS, CELLS), min_size=1, max_size=5),
                   st.sampled_from(["", "\ufeff"]), st.sampled_from(["\n", "\r\n"]))
 def test_all_tables_read_alike(tmp_path, rows, bom, end):
     names = ("text", "text_pair", "label")

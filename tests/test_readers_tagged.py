@@ -96,8 +96,8 @@ def test_rows_of_words_and_tags(tmp_path):
 def test_rows_of_texts_and_entities(tmp_path):
     rows = [{"text": "각 서울시는 e\u0301🎵a", "entities": [{"start": 8, "end": 9, "label": "x", "text": "🎵"},
                                                           {"start": 2, "end": 4, "label": "곳", "score": 0.5}]},
-            {"text": "", "entities": []}]
-    wanted = [TaggedText(rows[0]["text"], "O O B-곳 I-곳 O O O O O B-x O".split(), 1), TaggedText("", [], 2)]
+            {"text": "a", "entities": []}]
+    wanted = [TaggedText(rows[0]["text"], "O O B-곳 I-곳 O O O O O B-x O".split(), 1), TaggedText("a", ["O"], 2)]
     rows[0]["entities"][0] |= {"start": 9, "end": 10}
     plain = [row | {"entities": [{name: entity[name] for name in ("start", "end", "label")}
                                  for entity in row["entities"]]} for row in rows]

@@ -15,10 +15,13 @@ from keras_bert.models import BertEmbedder, BertRegressor
 from keras_bert.models.task_models import loss_arguments
 from keras_bert.serving.rerank import Request
 from keras_bert.serving.tensors import Limits, RequestError
-from keras_bert.tasks import Embed, Encoded, Rerank
+from keras_bert.tasks import TASKS, Embed, Encoded, Rerank
 from keras_bert.tasks.rerank import ranking
 from keras_bert.text import BertTokenizer
+from keras_bert.text.same import SameTexts
 from keras_bert.training import FineTuned, finetune
+from keras_bert.training.data_report import data_report
+from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.weights import huggingface
 from keras_bert.weights.source import Weights
@@ -83,7 +86,8 @@ def test_data_that_cannot_be_trained_on_is_named(rows, message):
 
 def test_data_that_cannot_be_scored_is_named():
     with pytest.raises(InputError, match="scores need a query with a relevant document and one that is not: a column"):
-        Rerank(16).check("rows", read([("a", "b", 1), ("c", "d", 0)]))
+        Rerank(16).check_encoded("rows", Rerank(16).encode(
+            read([("a", "b", 1), ("play", "d", 0)]), BertTokenizer(TINY_VOCABULARY)))
     with pytest.raises(InputError, match="scores need pairs with different labels; every label is 0.5"):
         Rerank(16).check("rows", read([("a", "b", 0.5), ("c", "d", 0.5)]))
 
@@ -121,6 +125,47 @@ def test_scores_are_means_over_the_queries():
     assert scores["spearman"] == 1 and task.main_score(graded.examples) == "spearman" and scores["pearson"] < 1
 
 
+def spelled(rows):
+    """Rows with other texts, of which the model reads the same tokens."""
+    forms = ["{}", "{} ", "  {}", "{}\u200b"]
+    return [tuple(forms[(number + place) % 4].format(cell.title() if number % 2 else cell)
+                  if isinstance(cell, str) and len(cell) > 1 else cell for place, cell in enumerate(row))
+            for number, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("task,rows", [
+    (Rerank(20), [(query, document, float(query == document)) for query in ("play", "stop", "now")
+                  for document in ("a song", "the lamp", query)]),
+    (Embed(20), [("play music", "a song"), ("stop", "a song"), ("play music", "the lamp"), ("now", "a song"),
+                 ("the lamp", "two")])])
+def test_equal_tokens_are_equal_texts_in_losses_and_scores(task, rows):
+    plain, others = (task.encode(task.read(task.open(some, "rows")), BertTokenizer(TINY_VOCABULARY))
+                     for some in (rows, spelled(rows)))
+    np.testing.assert_array_equal(plain.targets, others.targets)
+    outputs = np.arange(len(rows))[:, None] % 4 if task.name == "rerank" else np.sin(
+        plain.targets[..., None] * 3 + np.arange(8))
+    assert task.score(plain, outputs) == task.score(others, outputs)
+
+
+@pytest.mark.parametrize("name", ["classify", "embed"])
+def test_equal_tokens_are_equal_texts_in_the_report_and_held_out(name):
+    rows = [(f"{word} music", f"{word} light", label) for word, label in zip(WORDS[:12], "ab" * 6)]
+    rows = [row[:2] for row in rows] if name == "embed" else rows
+    task, tokenizer = TASKS[name], BertTokenizer(TINY_VOCABULARY)
+    swapped = [(row[1], row[0], *row[2:]) if name == "classify" else row for row in rows]
+    examples = task.read(task.open([*rows, *spelled(rows), *spelled(swapped)[::-1]], "rows"))
+    fitted = task.from_examples("rows", examples, max_length=9)
+    same = fitted.same_texts(tokenizer)
+    train, valid = hold_out(fitted, "rows", examples, 0.3, 0, same)
+    assert len(valid) == 3 * len({*fitted.groups(valid, same)}) > 0
+    assert {example.row for example in hold_out(fitted, "rows", examples[::-1], 0.3, 0, same)[1]} == {
+        example.row for example in valid}
+    assert data_report(fitted, tokenizer, train, valid)["leaked"]["texts"] == 0
+    report = data_report(fitted, tokenizer, examples, valid)
+    assert report["leaked"]["texts"] == len(valid)
+    assert report["repeated"]["texts"] == (24 if name == "embed" else 12)  # a pair in another order is another input
+
+
 # Training
 
 @pytest.fixture(scope="module")
@@ -137,7 +182,7 @@ def test_mined_negatives_are_the_nearest_documents(embedder, tmp_path):
     model, folder = embedder
     rows = [(f"{WORDS[i]} {WORDS[i + 1]}", f"{WORDS[-i - 1]} {WORDS[i]}") for i in range(8)] + [
         ("play music", "now"), ("play music", "stop")]
-    mined = NegativeMiner(folder).add(read(rows))
+    mined, = NegativeMiner(folder).add([read(rows)])
     assert triples(mined[:10]) == [(*row, 1) for row in rows]
     documents = [document for _, document in rows]
     found = {query: [example.text_pair for example in mined[10:] if example.text == query] for query, _ in rows}
@@ -148,7 +193,7 @@ def test_mined_negatives_are_the_nearest_documents(embedder, tmp_path):
         cosines = vectors @ question / np.linalg.norm(vectors, axis=1)
         nearest = [documents[i] for i in np.argsort(-cosines, kind="stable") if (query, documents[i]) not in rows]
         assert found[query] == nearest[:5]
-    assert NegativeMiner(folder).add(read(PAIRS)) == read(PAIRS)  # they have negatives
+    assert NegativeMiner(folder).add([read(PAIRS)]) == [read(PAIRS)]  # they have negatives
     reranker().save(tmp_path / "reranker")
     with pytest.raises(InputError, match="mine_negatives must be a model for embeddings; .* for the task rerank"):
         NegativeMiner(tmp_path / "reranker")
@@ -156,9 +201,21 @@ def test_mined_negatives_are_the_nearest_documents(embedder, tmp_path):
 
 def test_no_negative_is_a_positive_or_the_query_in_other_letters(embedder):
     rows = [("play", "stop"), ("Play ", "the  lamp"), ("now", "The lamp"), ("stop", "PLAY"), ("two", "play")]
-    mined = triples(NegativeMiner(embedder[1]).add(read(rows)))[len(rows):]
+    mined = triples(NegativeMiner(embedder[1]).add([read(rows)])[0])[len(rows):]
     assert set(mined) == {("now", "stop", 0), ("now", "PLAY", 0), ("stop", "the  lamp", 0), ("two", "stop", 0),
                           ("two", "the  lamp", 0)}
+
+
+def test_no_negative_is_a_positive_of_another_file(embedder):
+    train, valid = [("play", "stop"), ("now", "the lamp"), ("two", "a song")], [("Play ", "A  song"), ("two", "Stop")]
+    mined = NegativeMiner(embedder[1]).add([read(train), read(valid)])
+    assert {pair[:2] for pair in triples(mined[0][3:])} == {("play", "the lamp"), ("now", "stop"), ("now", "a song"),
+                                                            ("two", "the lamp")}
+    assert not mined[1][2:]
+    # What is the same for one of the models alone is no negative either.
+    cased = SameTexts(BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "Play", "stop", "Stop"], False), None)
+    rows = read([("play", "stop"), ("Play", "Stop")])
+    assert NegativeMiner(embedder[1]).add([rows], cased) == [rows]
 
 
 def test_training_with_mined_negatives(embedder, pretrained_once, tmp_path):

@@ -2,12 +2,13 @@
 
 import dataclasses
 import math
+import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from keras_bert.arguments import Path, as_list, plural
+from keras_bert.arguments import Path, as_list, is_missing, plural
 from keras_bert.data.tables import PUBLISHED, Rows, T, check_columns, read_table, text_of
 from keras_bert.errors import InputError, InputWarning, Option
 
@@ -148,12 +149,13 @@ def iterate_table(path: Path | Rows, columns: Columns, data_format: str | None,
         check_columns(path, names, (text, text_pair, *as_list(label)))
     if text_pair is None and not data_format and "text_pair" in names:
         text_pair = "text_pair"
-    example = None
+    example, labelled = None, bool(label) and not data_format  # published files have empty texts
     for row, values in rows:
         if label and columns.skipped_label and values[label] == columns.skipped_label:
             unlabelled.append(row)
             continue
-        example = Example(text_of(path, row, values, text), text_pair and text_of(path, row, values, text_pair),
+        example = Example(text_of(path, row, values, text, labelled),
+                          text_pair and text_of(path, row, values, text_pair, labelled),
                           label and read_label(path, row, values, label), row,
                           columns.index and values.get(columns.index))
         yield example
@@ -202,11 +204,22 @@ def label_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -
     """Returns the label in a column of a row as str; raises an InputError if it is not a text or a finite number."""
     value = values[column]
     finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
-    if isinstance(value, bool) or not finite or value == "":
+    if isinstance(value, bool) or not finite or is_missing(value):
         several = ("; texts with several labels are for ", Option("task=multilabel"))
         raise InputError(f"{path}: row {row}: {column!r} must be a text or a finite number; got {value!r}",
                          *several * isinstance(value, list | tuple))
     return str(value)
+
+
+def in_order(path: Path | Rows, labels: Iterable[str]) -> list[str]:
+    """Returns the different labels of training data: in the order of the `ClassLabel` that has them all, or of numbers
+    if all are whole numbers, otherwise of texts."""
+    found = set(labels)
+    for names in path.classes if isinstance(path, Rows) else ():
+        if found <= set(names):
+            return sorted(found, key=names.index)
+    are_numbers = all(re.fullmatch(r"-?[0-9]{1,99}(\.0+)?", label) for label in found)
+    return sorted(found, key=lambda label: (int(label.partition(".")[0]) if are_numbers else 0, label))
 
 
 def warn_of_white_space(path: Path | Rows, labels: set[str]) -> None:

@@ -1,11 +1,14 @@
 """Reader of texts that may have any number of labels, for multi-label classification."""
 
+import ast
+import contextlib
 import csv
 import functools
+import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, is_missing
 from keras_bert.data.examples import Columns, Example, choose_columns, iterate_table
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
@@ -19,14 +22,16 @@ _NAMES = {"goemotions": (
     "admiration amusement anger annoyance approval caring confusion curiosity desire disappointment disapproval "
     "disgust embarrassment excitement fear gratitude grief joy love nervousness optimism pride realization relief "
     "remorse sadness surprise neutral").split()}
+FLAGS_CURE = "; for a 0 or 1 of each label, make a column of each label's, and pass ", Option("label_columns=…")
 _FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 
 def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
                        label_column: str | None = "label", label_columns: list[str] | None = None,
                        label_delimiter: str = ",", data_format: str | None = None) -> Iterator[Example]:
-    """Reads a table, see `iterate_examples`. The labels of a text are a list of str or int, or a str with a delimiter
-    between the labels; a label may be in double quotes, as in a CSV file. Or each label has a column of its own.
+    """Reads a table, see `iterate_examples`. The labels of a text are a list of str or int, perhaps as JSON or Python
+    prints it, or a str with a delimiter between the labels; a label may be in double quotes, as in a CSV file. A
+    missing cell is a text without labels. Or each label has a column of its own.
 
     Args:
         path: the file, UTF-8; or `Rows`.
@@ -68,8 +73,13 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
 
 def _listed(path: Path | Rows, row: int, values: dict[str, Any], column: str, delimiter: str,
             names: list[str] | None) -> tuple[str, ...]:
-    value = values[column]
-    if isinstance(value, list) and delimiter != ",":
+    value: Any = [] if is_missing(values[column]) else values[column]
+    if isinstance(value, str) and value.strip()[0] + value.strip()[-1] in ("[]", "{}", "()"):
+        value = _printed(value.strip())
+        if isinstance(value, str) and value[0] != "(":
+            raise InputError(f"{path}: row {row}: {column!r} must have a list as JSON or Python prints it, or a text "
+                             f"with {delimiter!r} between the labels; got {value!r:.60}", *FLAGS_CURE)
+    if value and isinstance(value, list) and delimiter != ",":
         raise InputError(f"{path}: row {row}: {column!r} must be a text with {delimiter!r} between the labels; got the "
                          f"list {value!r:.60}: leave out ", Option("label_delimiter"))
     labels = _split(value, delimiter) if isinstance(value, str) else value
@@ -78,11 +88,13 @@ def _listed(path: Path | Rows, row: int, values: dict[str, Any], column: str, de
                          f"got {value!r:.60}")
     if not isinstance(labels, list):
         raise InputError(f"{path}: row {row}: {column!r} must be a list of labels, [] for none, or a text with "
-                         f"{delimiter!r} between the labels; got {value!r:.60}")
+                         f"{delimiter!r} between the labels; got {value!r:.60}", *FLAGS_CURE)
     if not all(map(_is_label, labels)):
         raise InputError(f"{path}: row {row}: {column!r} must have labels that are texts or whole numbers, and not "
-                         f"empty; got {value!r:.60}")
-    labels = sorted({str(label).strip() for label in labels})
+                         f"empty; got {value!r:.60}", *FLAGS_CURE)
+    labels, count = sorted({str(label).strip() for label in labels}), len(labels)
+    if names is None and len(labels) < count and all(label.lower() in _FLAGS for label in labels):
+        raise InputError(f"{path}: row {row}: {column!r} must have each label once; got {value!r:.60}", *FLAGS_CURE)
     if names is None:
         return tuple(labels)
     for label in labels:
@@ -93,6 +105,17 @@ def _listed(path: Path | Rows, row: int, values: dict[str, Any], column: str, de
 
 def _is_label(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip() != ""
+
+
+def _printed(text: str) -> Any:
+    """Returns the list that a text is as JSON or Python prints it; any other text stays."""
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(text)
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        value = ast.literal_eval(text)
+        if str(value) == text:  # NumPy prints no commas, without which Python joins the labels
+            return list(value) if isinstance(value, tuple) else value
+    return text
 
 
 def _split(text: str, delimiter: str) -> list[str] | None:

@@ -1,5 +1,8 @@
 """Readers of tables in TSV, CSV, JSON and Parquet files, as streams."""
 
+import collections
+import contextlib
+import contextvars
 import dataclasses
 import functools
 import itertools
@@ -8,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from keras_bert.arguments import Data, Path, is_table, replace_surrogates
+from keras_bert.arguments import Data, Path, is_missing, is_table, replace_surrogates
 from keras_bert.data.rows import (
     NO_QUOTING,
     ROW_FORMATS,
@@ -29,6 +32,9 @@ Table = tuple[list[str], Iterator[Row]]  # the columns; the rows, each with all 
 PUBLISHED = ", or be of a published data set, which ", Option("data_format"), " must name"
 
 
+_UNREAD: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("unread columns", default=None)
+
+
 @dataclasses.dataclass(frozen=True)
 class Rows:
     """A table in memory, which readers accept in place of a path."""
@@ -36,6 +42,7 @@ class Rows:
     name: str  # in error messages
     rows: list[dict[str, Any]]  # the values by the names of their columns
     numbers: list[int] | None = None  # of the rows; None if they count from 1
+    classes: tuple[list[str], ...] = ()  # the names of each `ClassLabel`, in its order
 
     def __str__(self) -> str:
         return self.name
@@ -82,7 +89,7 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = (), names
         rows.append(values)
     if not rows:
         raise InputError(f"{name}: holds no rows")
-    return Rows(name, rows)
+    return Rows(name, rows, classes=tuple(classes.values()))
 
 
 def _class_of(value: Any, names: list[str], where: str, names_classes: bool) -> Any:
@@ -138,7 +145,8 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
     check_columns(path, columns, required)
     rows = _not_empty(path, columns, rows, short)
     may_be_quoted = not kind and not isinstance(path, Rows) and suffix_of(path) == ".tsv"  # no published format
-    return columns, _watch_for_quotes(path, rows) if may_be_quoted else rows
+    rows = _watch_for_quotes(path, rows) if may_be_quoted else rows
+    return columns, rows if (unread := _UNREAD.get()) is None else _watch_columns(columns, rows, unread)
 
 
 def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., T]], what: str, kind: str | None = None,
@@ -152,6 +160,36 @@ def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., 
         found = "a folder; pass one of its files" if is_folder else suffix or "no suffix"
         raise UnknownSuffix(f"{path}: {what} must end in {suffixes}", *(() if is_folder else other), f"; got {found}")
     return readers[suffix]
+
+
+@contextlib.contextmanager
+def unread_columns() -> Iterator[list[str]]:
+    """Context manager of a list, which gets the columns that are not read of the tables that are read in the block."""
+    unread: list[str] = []
+    token = _UNREAD.set(unread)
+    try:
+        yield unread
+    finally:
+        _UNREAD.reset(token)
+
+
+class _WatchedRow(collections.UserDict):
+    """The values of a row, and the names of those that were `read`."""
+
+    read: set[str]
+
+    def __getitem__(self, name: str) -> Any:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+
+def _watch_columns(columns: list[str], rows: Iterator[Row], unread: list[str]) -> Iterator[Row]:
+    for row, values in itertools.islice(rows, 1):  # the others are read alike
+        watched: Any = _WatchedRow(values)
+        watched.read = set()
+        yield row, watched
+        unread += [name for name in columns if name not in {*unread, *watched.read}]
+    yield from rows
 
 
 def _not_empty(path: Path | Rows, columns: list[str], rows: Iterator[Row], short: list[int] | None) -> Iterator[Row]:
@@ -195,16 +233,21 @@ def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[
             raise MissingColumn(f"{path}: there is no column {name!r}; the {found}", *cure)
 
 
-def text_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> str:
+def text_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, labelled: bool = False) -> str:
+    """Returns the text in a column of a row. Without labels, it may be blank, so that each row has an answer; with
+    them, it must not: a file of text cannot tell an empty cell from a missing one."""
     text = values.get(column)
-    if not isinstance(text, str):
-        raise InputError(f"{path}: row {row}: {column!r} must be a text; got {text!r:.40}")
+    if not isinstance(text, str) or labelled and is_missing(text):
+        cure = "; correct the row, or leave it out" * is_missing(text)
+        raise InputError(f"{path}: row {row}: {column!r} must be a text; got {text!r:.40}{cure}")
     return text
 
 
-def texts_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> list[str]:
+def texts_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, labelled: bool = False) -> list[str]:
+    """Returns the list of texts in a column of a row, as `text_of` does."""
     texts = values.get(column)
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+    if not isinstance(texts, list) or not all(isinstance(text, str) and not (labelled and is_missing(text))
+                                              for text in texts):
         raise InputError(f"{path}: row {row}: {column!r} must be a list of texts; got {texts!r:.40}")
     return texts
 

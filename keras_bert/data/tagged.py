@@ -204,7 +204,7 @@ def _read_rows(path: Path | Rows) -> Iterator[TaggedExample | TaggedText]:
     name = "tokens" if "tokens" in columns else "words"
     for row, values in rows:
         if "entities" in columns:
-            text = text_of(path, row, values, "text")
+            text = text_of(path, row, values, "text", labelled=True)
             yield _tagged_text(text, _spans(f"{path}: row {row}", text, values["entities"]), row)
         elif "text" in columns and name not in columns:
             yield TaggedText(text_of(path, row, values, "text"), None, row)

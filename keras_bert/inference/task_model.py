@@ -164,7 +164,9 @@ class TaskModel(abc.ABC):
             raise InputError(Option("label_columns"), " must have a column for each label of the model; missing: "
                              f"{', '.join(missing)}")
         self.task.check(opened, examples, out_of_scope_label)
-        return self.task.encode(examples, self.tokenizer)
+        encoded = self.task.encode(examples, self.tokenizer)
+        self.task.check_encoded(opened, encoded)
+        return encoded
 
     def iterate(self, path: Path | Rows, **columns: Any) -> Iterator:
         """Yields the examples of the task's `iterate`, with the columns of the training as defaults of `columns`."""

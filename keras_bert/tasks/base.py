@@ -22,6 +22,7 @@ from keras_bert.data.batches import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError, Option
 from keras_bert.text import BertTokenizer
+from keras_bert.text.same import SameTexts
 
 Outputs = list | np.ndarray  # a model's output for each row: an array, or a dict of arrays
 _ABOVE_ALL = 1e-3  # a threshold that no score reaches is half of this above the highest score
@@ -185,6 +186,10 @@ class Task:
         """Returns the scores of labelled examples as JSON holds them, with `loss` and the score that `main` names."""
         raise NotImplementedError
 
+    def kind(self, examples: Sequence) -> str:
+        """Returns in words what the rows of labelled examples hold."""
+        return "texts"
+
     def main_score(self, examples: Sequence) -> str:
         """Returns the name of the score of these labelled examples that selects the best epoch; higher is better."""
         return self.main
@@ -257,6 +262,9 @@ class Task:
         parts = [line] if len(self.inputs) == 1 else line.split("\t")
         return parts if len(parts) == len(self.inputs) else None
 
+    def check_encoded(self, path: Path | Rows, encoded: Encoded) -> None:
+        """Raises an InputError if the task cannot score the labelled examples, as the model reads them."""
+
     def check_inputs(self, path: Path | Rows, examples: Sequence) -> None:
         """Raises an InputError if the examples are not of the kind that this task answers."""
 
@@ -283,6 +291,18 @@ class Task:
         """Yields the texts of an example, of a list of choices or words each."""
         for text in self.texts(example):
             yield from [text] if isinstance(text, str) else text or ()
+
+    @property
+    def tokens_read(self) -> int | None:
+        """The number of tokens of a text that the model reads at most; None if it reads all."""
+        return self.max_length - 1 - len(self.inputs)
+
+    def same_texts(self, tokenizer: BertTokenizer) -> SameTexts:
+        return SameTexts(tokenizer, self.tokens_read)
+
+    def groups(self, examples: Sequence, same: SameTexts) -> list[tuple]:
+        """Returns the `group` of each example as a value that is equal for the same texts in any order."""
+        return [tuple(sorted(key)) for key in same.keys(map(self.group, examples))]
 
     def group(self, example: Any) -> tuple:
         """Returns the texts that must not be in both the training and the validation data."""

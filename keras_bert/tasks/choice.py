@@ -71,21 +71,22 @@ def read_choices(path: Path | Rows, data_format: str | None = None) -> Iterator[
     names, rows = read_table(path, (columns.prompt, columns.start), columns.kind, columns.header, other=PUBLISHED)
     count = 0
     for row, values in rows:
-        choices = _choices(path, row, values, columns)
+        labelled = "label" in names and not data_format
+        choices = _choices(path, row, values, columns, labelled)
         count = count or len(choices)
         if len(choices) < 2 or len(choices) != count:
             rule = f"{count} choices as the first row" if count > 1 else "two choices or more"
             raise InputError(f"{path}: row {row}: must have {rule}; got {len(choices)}")
         label = _label(path, row, values["label"], count) if "label" in names else None
-        yield ChoiceExample(text_of(path, row, values, columns.prompt), choices, label, row)
+        yield ChoiceExample(text_of(path, row, values, columns.prompt, labelled), choices, label, row)
 
 
-def _choices(path: Path | Rows, row: int, values: dict[str, Any], columns: ChoiceColumns) -> list[str]:
+def _choices(path: Path | Rows, row: int, values: dict[str, Any], columns: ChoiceColumns, labelled: bool) -> list[str]:
     if "choices" in values:
-        return texts_of(path, row, values, "choices")
+        return texts_of(path, row, values, "choices", labelled)
     count = sum(bool(re.fullmatch(rf"{columns.choice}\d+", name)) for name in values)
     start = f"{text_of(path, row, values, columns.start)} " if columns.start else ""
-    return [start + text_of(path, row, values, f"{columns.choice}{i}") for i in range(count)]
+    return [start + text_of(path, row, values, f"{columns.choice}{i}", labelled) for i in range(count)]
 
 
 def _label(path: Path | Rows, row: int, value: Any, count: int) -> int:

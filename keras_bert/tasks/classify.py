@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.data.examples import Example, iterate_examples
+from keras_bert.data.examples import Example, in_order, iterate_examples
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, best_threshold, log_softmax
@@ -120,6 +120,9 @@ class TextTask(WindowTask):
     def example(self, text: str, text_pair: str | None = None) -> Example:
         return Example(text, text_pair, None, None)
 
+    def kind(self, examples: Sequence[Example]) -> str:
+        return "pairs" if self.pairs else "texts"
+
     def group(self, example: Example) -> tuple:
         return tuple(sorted(self.texts(example)))  # a pair is not new in the other order
 
@@ -190,7 +193,7 @@ class Classify(LabelTask):
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[Example], **settings: Any) -> Self:
-        labels = sorted({example.label for example in examples})
+        labels = in_order(path, (example.label for example in examples))
         if len(labels) < 2:
             raise InputError(f"{path}: a classifier needs at least two labels; every text has the label {labels[0]!r}")
         return cls(labels=labels, pairs=examples[0].text_pair is not None, **settings)

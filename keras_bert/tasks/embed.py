@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
@@ -28,9 +29,9 @@ HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
 
 @dataclasses.dataclass(frozen=True)
 class EmbedExample:
-    """A text, or two or three to compare: an anchor and its positive, perhaps with a negative; two texts whose
-    similarity is `label`, a float; or a single text, whose `label` is a str or None. `row` is the number of the line or
-    record in the file, from 1, the header included."""
+    """A text, or several to compare: an anchor and its positive, perhaps with negatives; two texts whose similarity is
+    `label`, a float; or a single text, whose `label` is a str or None. `row` is the number of the line or record in the
+    file, from 1, the header included."""
 
     texts: tuple[str, ...]
     label: float | str | None
@@ -110,8 +111,8 @@ class Embed(WindowTask):
     def iterate(cls, path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
                 label_column: str | None = "label", data_format: str | None = None, **_: Any) -> Iterator[EmbedExample]:
         """Reads a table, see `iterate_examples`. Its columns say what the examples are: `text` with `text_pair`, with
-        `text_pair` and `negative`, with `text_pair` and `label`, or with `label`. If `label_column` is None, only the
-        column `text` is read."""
+        `text_pair` and negatives, with `text_pair` and a label, or with a label, see `meanings`. If `label_column` is
+        None, only the column `text` is read."""
         if data_format:
             for example in iterate_examples(path, label_column=label_column, data_format=data_format):
                 texts: tuple[Any, ...] = (example.text,) if None in (label_column, example.text_pair) else (
@@ -121,10 +122,15 @@ class Embed(WindowTask):
         names, rows = read_table(path)
         columns, label = [text_column], None
         if label_column is not None:
-            columns, label = _columns(path, names, text_column, text_pair_column, label_column)
+            pair, negatives, label = meanings(path, names, text_column, text_pair_column, label_column)
+            if not (pair or label) or negatives and (label or not pair):
+                raise MissingColumn(f"{path}: the columns must be text and text_pair, and perhaps negative or label; "
+                                    f"or text and label; they are {', '.join(names)}; pass ", Option("text_column=…"),
+                                    ", ", Option("text_pair_column=…"), " or ", Option("label_column=…"))
+            columns += [name for name in (pair, *negatives) if name]
         check_columns(path, names, (*columns, label))
         for row, values in rows:
-            texts = tuple(text_of(path, row, values, column) for column in columns)
+            texts = tuple(text_of(path, row, values, column, label_column is not None) for column in columns)
             value = label and label_of(path, row, values, label)
             yield _example(path, texts, EmbedExample(texts, value, row))
 
@@ -158,7 +164,9 @@ class Embed(WindowTask):
                 raise InputError(f"{path}: scores need pairs with different labels; every label is {labels[0]}")
         elif kind == LABELLED and not 1 < len(set(labels)) < len(labels):
             raise InputError(f"{path}: scores need two labels, and a label with two texts")
-        elif kind != LABELLED and len({text for example in examples for text in example.texts[1:]}) == 1:
+
+    def check_encoded(self, path: Path | Rows, encoded: Encoded) -> None:
+        if data_kind(encoded.examples) in (PAIRS, TRIPLETS) and len(np.unique(encoded.targets[:, 1:])) == 1:
             raise InputError(f"{path}: scores need at least two different texts to find; got 1")
 
     def example(self, text: str) -> EmbedExample:
@@ -235,10 +243,9 @@ class Embed(WindowTask):
                 raise InputError("the loss multiple_negatives_ranking needs a label with at least two texts for "
                                  "training; every label has one")
         else:
-            numbers: dict[str, int] = {}
-            for text in (text for example in examples for text in example.texts):
-                numbers.setdefault(text, len(numbers))
-            targets = np.array([[numbers[text] for text in example.texts] for example in examples])
+            keys = self.same_texts(tokenizer).keys(example.texts for example in examples)
+            numbers = {key: number for number, key in enumerate(dict.fromkeys(itertools.chain.from_iterable(keys)))}
+            targets = np.array([[numbers[key] for key in of_example] for of_example in keys])
         return dataclasses.replace(encoded, targets=targets, batches=batches)
 
     def for_training(self, encoded: Encoded) -> Encoded:
@@ -279,6 +286,12 @@ class Embed(WindowTask):
             tokens = np.add.reduceat(tokens, encoded.firsts)
         return [{"embedding": answer, "tokens": count} for answer, count in zip(self.answers(encoded, outputs), tokens)]
 
+    def kind(self, examples: Sequence[EmbedExample]) -> str:
+        count = len(examples[0].texts) - 2
+        negatives = "a negative" if count == 1 else f"{count} negatives"
+        kind = data_kind(examples)
+        return {TRIPLETS: f"anchors with a positive and {negatives}", SCORED: "pairs with scores"}.get(kind, kind)
+
     def main_score(self, examples: Sequence[EmbedExample]) -> str:
         if data_kind(examples) != SCORED:
             return "ndcg_at_10"
@@ -318,17 +331,22 @@ class Embed(WindowTask):
         return self.settings() | {"loss": self.loss_name, "pooling": self.pooling, "normalize": self.normalize}
 
 
-def _columns(path: Path | Rows, names: Sequence[str], text_column: str, text_pair_column: str | None,
-             label_column: str) -> tuple[list[str], str | None]:
-    """Returns the columns of texts, and the column of labels or None."""
+def meanings(path: Path | Rows, names: Sequence[str], text_column: str, text_pair_column: str | None,
+             label_column: str) -> tuple[str | None, list[str], str | None]:
+    """Returns which of a table's columns have second texts, if any, negatives, and labels, if any: the names with which
+    sentence-transformers reads and writes tables. Raises an InputError if several columns could have the labels."""
     pair = text_pair_column or ("text_pair" if "text_pair" in names else None)
-    negative = "negative" if "negative" in names else None
-    label = label_column if label_column != "label" or "label" in names else None
-    if not (pair or label) or negative and (label or not pair):
-        raise MissingColumn(f"{path}: the columns must be text and text_pair, and perhaps negative or label; or text "
-                            f"and label; they are {', '.join(names)}; pass ", Option("text_column=…"), ", ",
-                            Option("text_pair_column=…"), " or ", Option("label_column=…"))
-    return [name for name in (text_column, pair, negative) if name], label
+    others = [name for name in names if name not in (text_column, pair, label_column)]
+    negatives = sorted((name for name in others if re.fullmatch(r"negatives?(_[0-9]+)?", name)),
+                       key=lambda name: int(re.sub("[^0-9]", "", name) or 0))
+    if label_column != "label":
+        return pair, negatives, label_column
+    labels = [name for name in ("label", "labels", "score", "scores") if name in {*names} - {text_column, pair}]
+    if len(labels) > 1:
+        raise InputError(f"{path}: labels must be in one column; got {' and '.join(labels)}: leave out the others, or "
+                         "pass ", Option(f"label_column={labels[1]!r}"))
+    is_score = [*labels, ""][0].startswith("score")  # of pairs alone
+    return pair, negatives, labels[0] if labels and (pair or not is_score) else None
 
 
 def _example(path: Path | Rows, texts: tuple[str, ...], labelled: Any,

@@ -56,6 +56,9 @@ class Regress(TextTask):
         """Returns the label of each example: float32 [examples]."""
         return np.array([example.label for example in examples], np.float32)
 
+    def kind(self, examples: Sequence[Example]) -> str:
+        return f"{super().kind(examples)} with scores"
+
     def answers(self, encoded: Encoded, outputs: Outputs) -> list[float]:
         return [float(value) for value, in aggregated(np.reshape(outputs, (-1, 1)), encoded.firsts, self.aggregate)]
 

@@ -1,20 +1,22 @@
 """Re-ranking: how relevant a document is to a query, from both texts together (a cross-encoder)."""
 
+import collections
 import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 import numpy as np
 
-from keras_bert.arguments import Activation, Aggregate, Path
+from keras_bert.arguments import Activation, Aggregate, Path, is_missing
 from keras_bert.data.examples import Example, iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, read_table, text_of, texts_of
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, require
 from keras_bert.tasks.classify import TextTask
-from keras_bert.tasks.embed import HIGHEST
+from keras_bert.tasks.embed import HIGHEST, meanings
 from keras_bert.tasks.regress import correlations
 from keras_bert.tasks.windows import aggregated
+from keras_bert.text import BertTokenizer
 
 _RANKS = 10
 
@@ -66,8 +68,8 @@ class Rerank(TextTask):
     def iterate(cls, path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
                 label_column: str | None = "label", data_format: str | None = None, **_: Any) -> Iterator[Example]:
         """Reads a table, see `iterate_examples`. With a column of labels, each row is a pair with a score from 0 to 1.
-        Without, `text_pair` is a relevant document, and `negative`, if there is such a column, one that is not; both
-        may be lists. Each document is an `Example`, with the label 1.0 or 0.0."""
+        Without, `text_pair` is a relevant document, and negatives, see `meanings`, are documents that are not; all may
+        be lists. Each document is an `Example`, with the label 1.0 or 0.0."""
         if data_format or label_column is None:
             for example in iterate_examples(path, text_column, text_pair_column, label_column, data_format):
                 if example.label is not None:
@@ -76,20 +78,21 @@ class Rerank(TextTask):
                 yield example
             return
         names, rows = read_table(path)
-        pair, has_label = text_pair_column or "text_pair", label_column != "label" or "label" in names
-        if has_label and "negative" in names:
+        given, negatives, label_of_pair = meanings(path, names, text_column, text_pair_column, label_column)
+        pair = given or "text_pair"
+        if label_of_pair and negatives:
             raise MissingColumn(f"{path}: the columns must be text, text_pair and perhaps negative; or text, text_pair "
                                 f"and label; they are {', '.join(names)}")
-        check_columns(path, names, (text_column, pair, label_column if has_label else None))
+        check_columns(path, names, (text_column, pair, label_of_pair))
         for row, values in rows:
-            query = text_of(path, row, values, text_column)
-            if has_label:
-                example = Example(query, text_of(path, row, values, pair), label_of(path, row, values, label_column),
-                                  row)
+            query = text_of(path, row, values, text_column, labelled=True)
+            if label_of_pair:
+                example = Example(query, text_of(path, row, values, pair, labelled=True),
+                                  label_of(path, row, values, label_of_pair), row)
                 yield dataclasses.replace(example, label=number(path, example))
                 continue
-            for column, label in ((pair, 1.0), ("negative", 0.0)):
-                for document in _texts(path, row, values, column):
+            for column, label in ((pair, 1.0), *((negative, 0.0) for negative in negatives)):
+                for document in _texts(path, row, values, column, label == 0):
                     yield Example(query, document, label, row)
 
     @classmethod
@@ -108,11 +111,24 @@ class Rerank(TextTask):
         labels = {example.label for example in examples}
         if not _is_binary(examples):
             require("scipy.stats")  # fails here, before any work is done
-        elif not any(len({examples[i].label for i in some}) > 1 for some in _by_query(examples)):
-            raise InputError(f"{path}: scores need a query with a relevant document and one that is not: a column "
-                             "negative, or labels")
         if len(labels) == 1:
             raise InputError(f"{path}: scores need pairs with different labels; every label is {labels.pop():g}")
+
+    def check_encoded(self, path: Path | Rows, encoded: Encoded) -> None:
+        labels = encoded.text_targets
+        if _is_binary(encoded.examples) and not any(len(np.unique(labels[some])) > 1 for some in encoded.decoding):
+            raise InputError(f"{path}: scores need a query with a relevant document and one that is not: a column "
+                             "negative, or labels")
+
+    def encode(self, examples: Sequence[Example], tokenizer: BertTokenizer) -> Encoded:
+        """Also returns, as `decoding`, the indices of the examples of each query, if they are labelled."""
+        encoded = super().encode(examples, tokenizer)
+        if encoded.targets is None:
+            return encoded
+        of_query = collections.defaultdict(list)
+        for index, query in enumerate(self.same_texts(tokenizer).keys((example.text,) for example in examples)):
+            of_query[query].append(index)
+        return dataclasses.replace(encoded, decoding=list(of_query.values()))
 
     def group(self, example: Example) -> tuple:
         """Returns the query. A document may be on both sides: a search knows its documents, and not the queries."""
@@ -131,6 +147,11 @@ class Rerank(TextTask):
         logits = self._logits(encoded, outputs)
         return (np.exp(-np.logaddexp(0, -logits)) if self.activation_fn == "sigmoid" else logits).tolist()
 
+    def kind(self, examples: Sequence[Example]) -> str:
+        if not _is_binary(examples):
+            return super().kind(examples) + " with scores"
+        return f"pairs of a query and a document ({sum(example.label for example in examples):,.0f} relevant)"
+
     def main_score(self, examples: Sequence[Example]) -> str:
         return "ndcg_at_10" if _is_binary(examples) else "spearman"
 
@@ -143,7 +164,7 @@ class Rerank(TextTask):
         if not _is_binary(encoded.examples):
             pearson, spearman = correlations(logits, targets)
             return {"spearman": spearman, "pearson": pearson, "loss": loss}
-        scores = [ranking(logits[some], targets[some] == 1) for some in _by_query(encoded.examples)]
+        scores = [ranking(logits[some], targets[some] == 1) for some in encoded.decoding]
         ndcg, mrr = np.mean(scores, axis=0)
         return {"ndcg_at_10": float(ndcg), "mrr_at_10": float(mrr), "loss": loss}
 
@@ -161,20 +182,13 @@ class Rerank(TextTask):
         return [f"{answer:.4f}", *self.texts(example)]
 
 
-def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> list[str]:
+def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str, may_be_missing: bool) -> list[str]:
     """Returns the text in a column of a row, or the texts of a list; none if there is no such value."""
     value = values.get(column)
-    if value is None and column == "negative":
+    if is_missing(value) and may_be_missing:
         return []
-    return texts_of(path, row, values, column) if isinstance(value, list) else [text_of(path, row, values, column)]
-
-
-def _by_query(examples: Sequence[Example]) -> list[list[int]]:
-    """Returns the indices of the examples of each query."""
-    found: dict[str, list[int]] = {}
-    for index, example in enumerate(examples):
-        found.setdefault(example.text, []).append(index)
-    return list(found.values())
+    read = texts_of if isinstance(value, list) else lambda *cell: [text_of(*cell)]
+    return read(path, row, values, column, True)
 
 
 def _is_binary(examples: Sequence[Example]) -> bool:

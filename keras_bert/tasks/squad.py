@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from keras_bert.arguments import Count, Path
+from keras_bert.arguments import Count, Path, is_missing
 from keras_bert.data.rows import json_values
-from keras_bert.data.tables import Rows, choose_reader, read_table
+from keras_bert.data.tables import Rows, choose_reader, read_table, text_of
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, log_softmax
 from keras_bert.tasks.windows import SplittingTask, needed_tokens, windows
@@ -86,9 +86,13 @@ def _read_rows(path: Path | Rows) -> Iterator[_Question]:
     _, rows = read_table(path, ("question", "context"))
     for row, values in rows:
         where = f"{path}: row {row}"
-        if values.get("id") is None:
+        values |= {name: None for name in ("id", "answers", "is_impossible") if is_missing(values.get(name))}
+        if values["id"] is None:
             values["id"] = str(row)
-        if values.get("answers") is not None:
+        if values["answers"] or values["is_impossible"]:
+            for name in ("question", "context"):
+                text_of(path, row, values, name, labelled=True)
+        if values["answers"] is not None:
             answers = _field(where, values, "answers", dict)
             texts, starts = (_field(where, answers, name, list) for name in ("text", "answer_start"))
             if len(texts) != len(starts):

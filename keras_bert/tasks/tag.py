@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_bert.arguments import AggregationStrategy, Path
 from keras_bert.data.batches import UNLABELLED, TokenBatches
+from keras_bert.data.examples import in_order
 from keras_bert.data.tables import Rows
 from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
@@ -96,7 +97,9 @@ class Tag(SplittingTask):
         types = {tag[2:] for example in examples for tag in example.tags or () if tag != OUTSIDE}
         if not types:
             raise InputError(f"{path}: a tagger needs at least one entity; every tag is {OUTSIDE}")
-        labels = [OUTSIDE, *(f"{at}-{type}" for type in sorted(types) for at in "BI")]
+        labels = [OUTSIDE, *(f"{at}-{type}" for type in in_order(path, types) for at in "BI")]
+        if isinstance(path, Rows) and any(set(labels) <= set(names) for names in path.classes):
+            labels = in_order(path, labels)
         settings = {"doc_stride": default_stride(settings["max_length"])} | settings
         return cls(labels=labels, unit=examples[0].unit, **settings)
 

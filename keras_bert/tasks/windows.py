@@ -101,6 +101,13 @@ class SplittingTask(Task):
     def limits(self) -> tuple[str, ...]:
         return ("max_windows",) if self.windows and self.max_windows is not None else super().limits
 
+    @property
+    def tokens_read(self) -> int | None:
+        size: Any = super().tokens_read
+        if not self.windows:
+            return size
+        return self.max_windows and size + (self.max_windows - 1) * min(self.doc_stride or size, size)
+
     def settings(self) -> dict[str, Any]:
         settings = super().settings()
         return settings if self.max_windows is not None else {

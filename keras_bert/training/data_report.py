@@ -2,7 +2,7 @@
 
 import collections
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -12,10 +12,11 @@ from keras_bert.tasks import Task
 from keras_bert.tasks.windows import WindowTask, default_stride
 from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import MAX_UNKNOWN, Coverage, describe, shorten
-from keras_bert.training.held_out import identity
+from keras_bert.text.same import SameTexts
 
 _CHUNK = 1024  # examples whose words are counted at once
 _FEW = 5  # examples of a label
+_LISTED = 20  # columns
 _SHOWN = 6  # labels whose counts are printed
 _MAX_CUT = 0.05  # share of the texts
 _MIN_UNKNOWN = 1e-4  # of the tokens
@@ -33,6 +34,9 @@ class DataReport(TypedDict):
 
     train: int  # examples
     valid: int
+    kind: str  # what the rows hold, see `Task.kind`
+    valid_kind: str
+    unread: list[str]  # columns that were left
     held_out: float | None  # the share of the training data that the validation examples are
     labels: dict[str, int]  # the number of each label, the most frequent first
     labels_per_text: float | None  # their mean number; None if they are not of whole texts
@@ -54,24 +58,28 @@ class DataReport(TypedDict):
 
 
 def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_examples: list,
-                held_out: float | None = None, cut: int = 0, split: int = 0) -> DataReport:
+                held_out: float | None = None, cut: int = 0, split: int = 0, unread: Sequence[str] = (),
+                same: SameTexts | None = None) -> DataReport:
     """Describes the data of a run. `held_out` is the share of the training data that the validation examples are; `cut`
-    and `split` are those of the encoded training examples, see `Encoded`."""
-    coverage, lengths = Coverage(tokenizer), []
+    and `split` are those of the encoded training examples, see `Encoded`; `unread` are columns that were left; `same`
+    are the task's `same_texts`, if they are already made."""
+    coverage, lengths, same = Coverage(tokenizer), [], same or task.same_texts(tokenizer)
     for begin in range(0, len(examples), _CHUNK):
         lengths += _lengths([task.texts(example) for example in examples[begin:begin + _CHUNK]], coverage)
     classes = [task.classes(example) for example in examples]
     labels = collections.Counter(itertools.chain.from_iterable(classes))
-    texts = [identity(task.texts(example)) for example in examples]
+    texts = same.keys(map(task.texts, examples))
     first = dict(zip(reversed(texts), reversed(examples)))  # of equal texts
     repeated = [(example, first[key]) for key, example in zip(texts, examples) if example is not first[key]]
     contradictory = [pair for pair in repeated if task.label(pair[0]) != task.label(pair[1])]
-    groups = {identity(task.group(example)): example for example in reversed(examples)}
-    leaked = [(example, groups[key]) for example in valid_examples if (key := identity(task.group(example))) in groups]
+    groups = dict(zip(reversed(task.groups(examples, same)), reversed(examples)))
+    leaked = [(example, groups[key]) for key, example in zip(task.groups(valid_examples, same), valid_examples)
+              if key in groups]
     median, percentile, longest = map(int, np.percentile(lengths, (50, 95, 100), method="inverted_cdf"))
     share, words = coverage.unknown()
     return {
         "train": len(examples), "valid": len(valid_examples), "held_out": held_out,
+        "kind": task.kind(examples), "valid_kind": task.kind(valid_examples or examples), "unread": list(unread),
         "labels": dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
         "labels_per_text": sum(labels.values()) / len(examples) if task.stratified else None,
         "unlabelled": sum(not of_text for of_text in classes),
@@ -110,10 +118,14 @@ def report_lines(report: DataReport) -> list[str]:
 
 def _facts(report: DataReport) -> Iterator[str]:
     labels, tokens = report["labels"], report["tokens"]
-    sizes = [f"{report['train']:,} texts for training, {report['valid']:,} for validation"]
+    kind, valid_kind = report["kind"], report["valid_kind"]
+    other_kind = "" if valid_kind == kind else f" {valid_kind}"
+    sizes = [f"{report['train']:,} {kind} for training, {report['valid']:,}{other_kind} for validation"]
     if labels:
         sizes.append(f"{len(labels):,} {plural('label', len(labels))}{_counts(labels)}")
     yield ", ".join(sizes)
+    if unread := report["unread"]:
+        yield f"columns that are not read: {', '.join(map(shorten, unread[:_LISTED]))}{', …' * (len(unread) > _LISTED)}"
     if report["labels_per_text"] and (report["labels_per_text"] != 1 or report["unlabelled"]):
         yield f"{report['labels_per_text']:.2f} labels per text; {report['unlabelled']:,} texts without a label"
     if report["held_out"]:

@@ -171,7 +171,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     if deterministic:
         enable_determinism()
     folder = Output(options.output, overwrite, options.files())
-    prepared = prepare(options)
+    prepared = prepare(options, folder.is_of_release)
     checkpoints, is_written = folder.open(prepared.run)
     if is_written:
         fine_tuned = FineTuned.load(options.output)

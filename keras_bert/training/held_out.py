@@ -7,17 +7,19 @@ from collections.abc import Iterable
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks import Task
+from keras_bert.text.same import SameTexts
 
 
 def identity(texts: Iterable) -> tuple:
-    """Returns texts as a value that is equal for texts that differ in white space alone."""
+    """Returns texts with single spaces, which decide as in version 0.3 what is held out."""
     return tuple(" ".join(text.split()) if isinstance(text, str) else identity(text) for text in texts)
 
 
-def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: int) -> tuple[list, list]:
+def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: int,
+             same: SameTexts) -> tuple[list, list]:
     """Splits labelled examples into those for training and those held out, both in the order of the file.
 
-    Equal texts, equal pairs in either order, and for the task span all questions of a context, are in the same part
+    The `same` texts, such pairs in either order, and for the task span all questions of a context, are in the same part
     (`Task.group`). All labels, of taggers the types of entities, are held out in proportion, and every label keeps
     examples for training; a text with several labels counts for the rarest of them (a simple form of Sechidis et al.,
     2011). The parts depend on the seed and the texts, but not on the order of the texts.
@@ -26,8 +28,9 @@ def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: i
         InputError: there are too few texts; the message names `path`.
     """
     groups, labelled, strata = collections.defaultdict(list), {}, collections.defaultdict(list)
-    for example in examples:
-        groups[identity(task.group(example))].append(example)
+    keys = task.groups(examples, same)
+    for key, example in zip(keys, examples):
+        groups[key].append(example)
     for texts, group in groups.items():
         first, *others = (tuple(sorted(set(task.classes(example)))) for example in group)
         if all(labels == first for labels in others):  # texts with contradictory labels are not fit for validation
@@ -35,11 +38,12 @@ def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: i
     left = collections.Counter(label for labels in labelled.values() for label in labels)
     for texts, labels in labelled.items():
         strata[min(labels, key=lambda label: (left[label], label))].append(texts)
+    names = {texts: min(identity(task.group(example)) for example in groups[texts]) for texts in labelled}
     held_out, owed = set(), 0.0
     # From the most frequent label: what a label with too few texts does not give must not be taken from the next ones.
     for _, stratum in sorted(strata.items(), key=lambda item: (-len(item[1]), item[0])):
         owed += share * len(stratum)
-        stratum.sort(key=lambda texts: hashlib.sha256(repr((seed, texts)).encode()).digest())
+        stratum.sort(key=lambda texts: hashlib.sha256(repr((seed, names[texts])).encode()).digest())
         count = round(owed)
         for texts in stratum:
             if count > 0 and all(left[label] > 1 for label in labelled[texts]):
@@ -47,8 +51,8 @@ def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: i
                 left.subtract(labelled[texts])
                 count, owed = count - 1, owed - 1
     parts: tuple[list, list] = [], []
-    for example in examples:
-        parts[identity(task.group(example)) in held_out].append(example)
+    for key, example in zip(keys, examples):
+        parts[key in held_out].append(example)
     if not parts[1]:
         unit, of_each = task.held_out, " of each label" if task.held_out == "texts" else ""
         more_helps = any(all(left[label] > 1 for label in labels) for labels in labelled.values())

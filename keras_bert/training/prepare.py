@@ -13,14 +13,14 @@ from keras_bert import kernels
 from keras_bert.arguments import Path
 from keras_bert.convert import open_source
 from keras_bert.data.examples import warn_of_white_space
-from keras_bert.data.tables import Rows
+from keras_bert.data.tables import Rows, unread_columns
 from keras_bert.errors import InputError, Option
 from keras_bert.files.digests import file_digest
 from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask
 from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.presets import find_preset, origin
-from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples
+from keras_bert.tasks import TASKS, Embed, Encoded, Tag, Task, read_examples
 from keras_bert.tasks.embed import fields_of
 from keras_bert.text import BertTokenizer
 from keras_bert.training.checkpoints import weights_digest
@@ -54,32 +54,40 @@ class Prepared:
     lines: list[str]  # to print before training
 
 
-def prepare(options: Options) -> Prepared:
+def prepare(options: Options, is_of_release: bool = False) -> Prepared:
+    """Reads and makes what the options say. A run `is_of_release` 0.3 or older, which had sorted labels as texts."""
     task_class, columns = TASKS[options.task], options.columns()
-    examples = read_examples(task_class, options.train, **columns)
-    given_valid = None if options.valid is None else read_examples(task_class, options.valid, **columns)
-    mined = None
+    with unread_columns() as unread:
+        examples = read_examples(task_class, options.train, **columns)
+        given_valid = None if options.valid is None else read_examples(task_class, options.valid, **columns)
+    source, base_model, mined = open_source(options.model), origin(options.model), None
+    tokenizer, fields = source.needed_tokenizer(), _fields_of(options, source)
     if options.mine_negatives is not None:
-        miner = NegativeMiner(options.mine_negatives)
-        examples, given_valid = miner.add(examples), given_valid and miner.add(given_valid)
-        mined = Rows("negatives", [vars(example) for example in (*examples, *(given_valid or ()))])
-    source, base_model = open_source(options.model), origin(options.model)
-    task = _task_of(options, source, examples)
+        files = NegativeMiner(options.mine_negatives).add(
+            [some for some in (examples, given_valid) if some], task_class(**fields).same_texts(tokenizer))
+        mined = Rows("negatives", [vars(example) for some in files for example in some])
+        examples, given_valid = files[0], given_valid and files[1]
+    task = task_class.from_examples(options.train, examples, **fields)
+    task.check_tokenizer(tokenizer)
+    same = task.same_texts(tokenizer)
+    if is_of_release and hasattr(task, "labels") and not options.label_columns:  # a tagger's by their types
+        of_type: Any = (lambda label: (label[2:], label)) if isinstance(task, Tag) else None
+        in_old_order: dict[str, Any] = {"labels": sorted(task.labels, key=of_type)}
+        task = dataclasses.replace(task, **in_old_order)
     warn_of_white_space(options.train, {label for example in examples for label in task.classes(example)})
     valid_share, texts = options.valid_share, str(options.train)
     if given_valid is None:
         valid_share, texts = valid_share or _VALID_SHARE, f"{texts} without the held-out texts"
-        examples, valid_examples = hold_out(task, options.train, examples, valid_share, options.seed)
+        examples, valid_examples = hold_out(task, options.train, examples, valid_share, options.seed, same)
         checked: Any = f"{options.train} (held-out texts: {len(valid_examples):,})"
     else:
         valid_examples, checked = given_valid, options.valid
     make_way = FewShot if options.few_shot else Way
     make_way.check(texts, examples)
     task.check(checked, valid_examples, options.out_of_scope_label)
-    tokenizer = source.needed_tokenizer()
-    task.check_tokenizer(tokenizer)
     train = task.for_training(task.encode(examples, tokenizer))
     valid = task.encode(valid_examples, tokenizer)
+    task.check_encoded(checked, valid)
     way = make_way(options, source, tokenizer, task, train, valid)
     steps = math.ceil(way.train_batches.steps(options.batch_size) / options.gradient_accumulation_steps)
     learning_rate = options.learning_rate or _default_learning_rate(options.model, way.task)
@@ -87,13 +95,14 @@ def prepare(options: Options) -> Prepared:
     with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
         model = _make_model(source, way.task, options, learning_rate, dropout, steps * options.epochs)
     used = {"learning_rate": learning_rate, "dropout": dropout}
-    report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split)
+    report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split,
+                         [] if options.data_format else unread, same)
     lines = [f"data: {line}"
              for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))]
     if options.learning_rate is None:
         lines.append(f"learning rate: {learning_rate:g}, by default")
-    return Prepared(options, task, tokenizer, valid, way, model, _run(options, task, used, mined, tokenizer, model),
-                    base_model, report, lines)
+    return Prepared(options, task, tokenizer, valid, way, model, _run(options, task, used, mined, tokenizer, model,
+                    is_of_release), base_model, report, lines)
 
 
 def _default_learning_rate(model: Path, task: Task) -> float:
@@ -101,16 +110,15 @@ def _default_learning_rate(model: Path, task: Task) -> float:
     return (preset and preset.learning_rate) or _LEARNING_RATE
 
 
-def _task_of(options: Options, source: Source, examples: list) -> Task:
-    """Returns the task with the fields that the options, the training data and the weights determine."""
+def _fields_of(options: Options, source: Source) -> dict[str, Any]:
+    """Returns the fields of the task that the options and the weights determine, as `Task.from_examples` takes them."""
     task_class = TASKS[options.task]
     fields: dict[str, Any] = {}
     length = task_class.length
     if issubclass(task_class, Embed) and source.kind == "embedding" and source.settings:
         fields, length = source.options | fields_of(source.settings), source.settings["max_length"]
-    fields = fields | options.fields_of(task_class)
-    return task_class.from_examples(options.train, examples,
-                                    max_length=source.config.input_length(options.max_length, length), **fields)
+    max_length = source.config.input_length(options.max_length, length)
+    return {"max_length": max_length} | fields | options.fields_of(task_class)
 
 
 def _make_model(source: Source, task: Task, options: Options, learning_rate: float, dropout: float | None,
@@ -143,7 +151,7 @@ def _check_fit(source: Source, options: Options) -> None:
 
 
 def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None, tokenizer: BertTokenizer,
-         model: BertTask) -> dict[str, dict]:
+         model: BertTask, is_of_release: bool) -> dict[str, Any]:
     """Returns what decides the result, see `Checkpoints`: of the arguments, the values that are `used`, also those of
     the task where the argument is None."""
     arguments = options.of_run()
@@ -152,7 +160,8 @@ def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None,
     data = {"train": options.train, "valid": options.valid, "mine_negatives": mined,
             "class_weights": options.weights_file}
     files = {name: _digest(each) for name, each in data.items() if each is not None}
-    return {"arguments": arguments | used,
+    order = {} if is_of_release else {"label_order": getattr(task, "labels", [])}
+    return order | {"arguments": arguments | used,
             "sha256": {**files, "model": weights_digest(tokenizer, pretrained)}}
 
 

@@ -78,6 +78,12 @@ class Output:
         self._resumes = os.path.exists(self.checkpoints)
         check_free(path, overwrite or self._resumes, inputs)
 
+    @property
+    def is_of_release(self) -> bool:
+        """True if the checkpoints are of version 0.3 or older, whose `run.json` has no order of labels."""
+        saved = read_object(path) if os.path.exists(path := os.path.join(self.checkpoints, "run.json")) else {}
+        return bool(saved) and "label_order" not in saved
+
     def open(self, run: dict[str, dict], writes: bool = True) -> tuple[Checkpoints, bool]:
         """Returns the `Checkpoints`, and True if the folder is already written: an earlier process was killed before it
         removed them. Raises an InputError if the folder, or the checkpoints, are of another run."""
