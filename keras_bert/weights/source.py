@@ -115,6 +115,7 @@ class Source:
     losses: tuple[str, ...] = ()  # what the format stores and `Weights` cannot represent
     differences: tuple[str, ...] = ()  # what the files say of answers and this package does not follow
     may_lack_pooler: bool = False  # also if the model uses the pooled output
+    model: Any = None  # the model itself, if the format stores it as a whole
 
     @functools.cached_property
     def tokenizer(self) -> BertTokenizer | None:
