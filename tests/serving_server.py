@@ -39,7 +39,7 @@ def sleep(seconds):
 
 
 def write_function(path, specs=None, **functions):
-    """Writes a SavedModel with functions as its signatures, of texts (and layers) if it is not said; returns its path."""
+    """Writes a SavedModel with functions as its signatures, by default of texts (and layers). Returns its path."""
     module = tf.Module()
     module.functions = {name: tf.function(function, input_signature=[
         tf.TensorSpec([None], tf.int32 if column == "layers" else tf.string, column)
