@@ -8,11 +8,8 @@ import re
 
 from mkdocs.structure.files import File
 
-from keras_bert import config as bert_config
 from keras_bert.cli import COMMANDS, arguments_of, module_of, summary_of, usage_of
-from keras_bert.serving import embeddings, rerank
-from keras_bert.text import tokenizer_files
-from keras_bert.weights import huggingface, kerashub, sentence_transformers
+from keras_bert.files.declared_keys import declared
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = {"changelog.md": "CHANGELOG.md", "ko.md": "README.ko.md"}
@@ -31,18 +28,19 @@ def on_files(files, config):
     files.append(File.generated(config, "keys.md", content=keys_page()))
 
 
-FILES = {
-    "Hugging Face, Google and the Model Garden": [bert_config.KEYS, huggingface.CROSS_ENCODER_KEYS],
-    "The tokenizer": tokenizer_files.KEYS,
-    "sentence-transformers": [huggingface.LIBRARY_KEYS, *sentence_transformers.KEYS],
-    "KerasHub": [*kerashub.KEYS, tokenizer_files.KERAS_HUB_KEYS],
-    "Requests to the server": [*rerank.KEYS.values(), embeddings.KEYS],
-}
+# The places of declared keys by who writes the files: what they begin with.
+WRITERS = {"Hugging Face, Google and the Model Garden": ["config.json", "config.json: sentence_transformers"],
+           "The tokenizer": ["tokenizer"],
+           "sentence-transformers": ["sentence_bert", "config_", "Pooling", "Normalize"],
+           "KerasHub": ["config.json: config", "task.json", "preprocessor.json"], "Requests to the server": ["/"]}
 
 
 def keys_page():
     """Returns the page of the keys of foreign files and requests."""
-    sections = [f"## {title}\n\n{''.join(map(keys_section, group))}" for title, group in FILES.items()]
+    of_places = {title: [keys for place, keys in declared().items() if any(
+        place == begin or "json" not in begin and place.startswith(begin) for begin in places)]
+        for title, places in WRITERS.items()}
+    sections = [f"## {title}\n\n{''.join(map(keys_section, group))}" for title, group in of_places.items()]
     return ("# Keys of other libraries' files\n\nThis package reads files that other libraries wrote. It follows the "
             "keys under *applied*. Keys under *no effect* change no answer. Under *refused unless* are the only "
             "accepted values of other keys. A key of a file that is not on this page is refused. `keras-bert convert "

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from keras_bert.arguments import Path, check_rules
 from keras_bert.errors import InputError
-from keras_bert.files.declared_keys import Keys
+from keras_bert.files.declared_keys import declared
 from keras_bert.files.json_files import read_json, write_json
 
 # Activation names. `gelu` is the erf form, as in Google's and Hugging Face's configs.
@@ -81,37 +81,6 @@ _INSTEAD = ("use transformers or KerasHub for it, or one of the encoders that `k
 
 # The activations of the dense layer on the pooled token: BERT's and RoBERTa's, ELECTRA's, DistilBERT's.
 POOLER_ACTIVATIONS = ("tanh", "gelu", "relu")
-
-# The keys of `config.json` and `bert_config.json`. Values that are not neutral mean a different architecture, though
-# the files look similar.
-KEYS = Keys(
-    "config.json", "model_type architectures vocab_size hidden_size num_hidden_layers num_attention_heads "
-    "intermediate_size hidden_act hidden_activation hidden_dropout_prob attention_probs_dropout_prob "
-    "max_position_embeddings type_vocab_size initializer_range layer_norm_eps pad_token_id directionality "
-    "embedding_size pooler_activation head_size attention_head_size dim n_layers n_heads hidden_dim activation dropout "
-    "attention_dropout classifier_dropout seq_classif_dropout summary_last_dropout summary_type summary_use_proj "
-    "summary_activation id2label problem_type tokenizer_class keras_bert sentence_transformers "
-    "sbert_ce_default_activation_function",
-    {"training and generation": "gradient_checkpointing use_bfloat16 fp16 tie_weights_ tie_word_embeddings qa_dropout "
-     "finetuning_task bos_token_id eos_token_id sep_token_id cls_token_id mask_token_id unk_token_id "
-     "decoder_start_token_id max_length min_length do_sample early_stopping num_beams num_beam_groups "
-     "diversity_penalty temperature top_k top_p typical_p repetition_penalty length_penalty no_repeat_ngram_size "
-     "encoder_no_repeat_ngram_size bad_words_ids num_return_sequences forced_bos_token_id forced_eos_token_id "
-     "remove_invalid_values exponential_decay_length_penalty suppress_tokens begin_suppress_tokens prefix "
-     "task_specific_params",
-     "how the model runs": "use_cache torch_dtype dtype torchscript return_dict return_dict_in_generate "
-     "output_attentions output_hidden_states output_scores output_past chunk_size_feed_forward attn_implementation "
-     "_attn_implementation _attn_implementation_autoset tf_legacy_loss keys_to_ignore_at_inference",
-     "names and versions": "transformers_version _name_or_path name_or_path _commit_hash language name license "
-     "base_model_prefix",
-     "id2label says it": "label2id num_labels _num_labels",
-     "the weights contain it": "sinusoidal_pos_embds emb_size",
-     "BERT's code does not read it": "pooler_fc_size pooler_num_attention_heads pooler_num_fc_layers "
-     "pooler_size_per_head pooler_type summary_first_dropout summary_proj_to_labels cell structure pre_trained "
-     "training"},
-    {"position_embedding_type": ("absolute",), "is_decoder": (False,), "add_cross_attention": (False,),
-     "is_encoder_decoder": (False,), "tie_encoder_decoder": (False,), "cross_attention_hidden_size": (),
-     "pruned_heads": ({},), "quantization_config": (), "auto_map": ({},), "adapters": ({},)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -218,7 +187,7 @@ class BertConfig:
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Reads the dict of a `bert_config.json`, or of the `config.json` of one of Hugging Face's encoders of BERT's
         shape: BERT, RoBERTa, ELECTRA, DistilBERT. Ignores keys that do not describe the encoder; `open_source`
-        refuses those that `KEYS` does not contain.
+        refuses those that are not declared (docs/keys.md).
 
         Raises:
             InputError: a required key is missing, or values contradict one another or BERT's architecture.
@@ -229,7 +198,7 @@ class BertConfig:
             raise InputError(f"model_type must be one of {', '.join(_IMPLIED)}; got {model_type!r}: {reason}; "
                              f"{_INSTEAD}")
         values = as_bert(values)
-        for key, rule in KEYS.differences(values).items():
+        for key, rule in declared()["config.json"].differences(values).items():
             raise InputError(f"{key} {rule}: it is another architecture; {_INSTEAD}")
         names = _DISTILBERT if model_type == "distilbert" else {}
         for name in _REQUIRED:

@@ -7,14 +7,13 @@ import shutil
 import numpy as np
 import pytest
 
-from keras_bert.config import KEYS
 from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
+from keras_bert.files.declared_keys import declared
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.text import BertTokenizer
-from keras_bert.text.tokenizer_files import KEYS as TOKENIZER_KEYS
 from keras_bert.training import FineTuned
 
 import zoo
@@ -249,5 +248,4 @@ PUBLISHED = {  # config.json, tokenizer_config.json
 @pytest.mark.parametrize("family", PUBLISHED)
 def test_no_key_of_a_published_folder_is_unknown(family):
     config, tokenizer = (dict.fromkeys(keys.split(), "a value") for keys in PUBLISHED[family])
-    assert KEYS.unknown(config) == []
-    assert next(keys for keys in TOKENIZER_KEYS if keys.place == CONFIG).unknown(tokenizer) == []
+    assert declared()["config.json"].unknown(config) == declared()[CONFIG].unknown(tokenizer) == []

@@ -1,8 +1,10 @@
-"""`Keys`, the keys of a file that another library writes, with what this package does about each: docs/keys.md lists
-all of them."""
+"""The keys of files that other libraries write, and of requests to the server, with what this package does about each.
+`declared_keys.toml` has them; docs/keys.md is made from it."""
 
 import dataclasses
+import functools
 import os
+import tomllib
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -18,11 +20,11 @@ class Keys:
         place: the file, and the object in it: `"tokenizer.json: model"`.
         applied: the keys, with spaces between them, that this package follows.
         without_effect: the keys that change no answer, by the reason.
-        neutral: the only values of keys that this package does not follow, the usual one first. null is neutral, too.
+        neutral: the only values of keys that this package does not follow. null is neutral, too.
     """
 
     place: str
-    applied: str
+    applied: str = ""
     without_effect: Mapping[str, str] = dataclasses.field(default_factory=dict)
     neutral: Mapping[str, Collection[Any]] = dataclasses.field(default_factory=dict)
 
@@ -41,6 +43,13 @@ class Keys:
         """Returns the lines of `differences` and of `unknown`."""
         return [*(f"{self.place}: {key} {rule}" for key, rule in self.differences(values).items()),
                 *self.unknown(values)]
+
+
+@functools.cache
+def declared() -> dict[str, Keys]:
+    """Returns the `Keys` by their places."""
+    with open(os.path.join(os.path.dirname(__file__), "declared_keys.toml"), "rb") as file:
+        return {place: Keys(place, **groups) for place, groups in tomllib.load(file).items()}
 
 
 def check_followed(folder: Path, differences: Collection[str]) -> None:

@@ -7,18 +7,12 @@ from typing import Any
 import numpy as np
 import orjson
 
-from keras_bert.files.declared_keys import Keys
+from keras_bert.files.declared_keys import declared
 from keras_bert.serving import tensors
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, check_keys, parse, show
 
 PATH = "/v1/embeddings"
-# The last one that is applied: text-embeddings-inference. The others: Cohere, Jina, vLLM, Voyage, NVIDIA.
-KEYS = Keys(PATH, "model input encoding_format dimensions prompt_name", neutral={
-    "input_type": (), "task": (), "embedding_type": ("float",), "late_chunking": (False,), "instruction": (),
-    "truncate_prompt_tokens": (-1,), "truncate": (True, "END"), "truncation": (True,), "output_dimension": (),
-    "output_dtype": ("float",), "add_special_tokens": (True,), "normalize": (True,), "normalized": (True,),
-    "use_activation": (True,), "truncation_direction": ("Right", "right")})
-_APPLIED = KEYS.applied.split()
+_KEYS = "model", "input", "encoding_format", "dimensions", "prompt_name"
 _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_exceeded"}
 
 
@@ -29,8 +23,8 @@ class Request:
 
     def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve) -> None:
         request = parse(body, limits, reserve)
-        check_keys(request, KEYS)
-        values: list[Any] = [*map(request.get, _APPLIED)]
+        check_keys(request, declared()[PATH])
+        values: list[Any] = [*map(request.get, _KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values
         if not isinstance(self.model, str):
             raise RequestError(400, f"model: must be the name of a model; got {show(self.model)}")
@@ -104,4 +98,4 @@ def error(status: int, message: str) -> dict[str, str | None]:
     """Returns what OpenAI's clients find under `error` in a response."""
     key = message.partition(": ")[0]
     return {"message": message, "type": "server_error" if status >= 500 else "invalid_request_error",
-            "param": key if key in _APPLIED else None, "code": _CODES.get(status)}
+            "param": key if key in _KEYS else None, "code": _CODES.get(status)}

@@ -11,21 +11,13 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from keras_bert.files.declared_keys import Keys
+from keras_bert.files.declared_keys import declared
 from keras_bert.serving import tensors
 from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, Signatures, check_keys, show
 
 Form = Literal["tei", "v1", "v2"]
 PATHS: dict[str, Form] = {"/rerank": "tei", "/v1/rerank": "v1", "/v2/rerank": "v2"}
-# Of text-embeddings-inference; of Cohere, Jina, vLLM and Voyage.
-_OTHERS = {"top_k": (), "rank_fields": (), "max_chunks_per_doc": (), "max_tokens_per_doc": (), "truncation": (True,),
-           "truncate_prompt_tokens": (-1,), "raw_scores": (False,), "use_activation": (True,), "activation": (True,),
-           "softmax": (True,), "normalize": (True,), "instruction": ()}
-KEYS: dict[Form, Keys] = {
-    "tei": Keys("/rerank", "model query texts raw_scores return_text", neutral={
-        "top_n": (), "top_k": (), "truncate": (True,), "truncation_direction": ("Right", "right")}),
-    "v1": Keys("/v1/rerank", "model query documents top_n return_documents", neutral=_OTHERS),
-    "v2": Keys("/v2/rerank", "model query documents top_n", neutral=_OTHERS)}
+_PATH_OF = {form: path for path, form in PATHS.items()}
 _QUERY, _DOCUMENT = "text", "text_pair"  # inputs of a model
 
 
@@ -44,7 +36,7 @@ class Request:
 
     def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve, form: Form) -> None:
         self._form, values = form, tensors.parse(body, limits, reserve)
-        check_keys(values, KEYS[form])
+        check_keys(values, declared()[_PATH_OF[form]])
         self.keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
         if not isinstance(self.model, str | None):

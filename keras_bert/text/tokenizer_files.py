@@ -16,7 +16,7 @@ from typing import Any, Literal
 from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
-from keras_bert.files.declared_keys import Keys
+from keras_bert.files.declared_keys import declared
 from keras_bert.files.failures import naming_damage, reading
 from keras_bert.files.json_files import read_json, read_object
 from keras_bert.text.vocabulary import (
@@ -55,48 +55,6 @@ _MOST_TOKENS = 2**24  # without a config, which has the number of tokens
 # The names of the modules' classes in `modules.json` begin with the library's module, which differs between versions.
 _LIBRARY_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
 
-
-_TRAINING, _VERSIONS = "for training and generation", "names and versions"
-KEYS = (
-    Keys(CONFIG, "tokenizer_class do_lower_case strip_accents tokenize_chinese_chars normalization model_max_length "
-                 "max_len truncation_side model_input_names pad_token unk_token cls_token sep_token mask_token "
-                 "added_tokens_decoder additional_special_tokens extra_special_tokens max_input_chars_per_word",
-         {"ids to text": "clean_up_tokenization_spaces spaces_between_special_tokens decoder",
-          _TRAINING: "chat_template response_template response_schema bos_token eos_token",
-          _VERSIONS: "name_or_path special_tokens_map_file tokenizer_file vocab_file backend from_slow is_local "
-                     "local_files_only use_fast files_loaded transformers_version processor_class _commit_hash "
-                     "full_tokenizer_file added_tokens_file init_inputs",
-          "calls say it": "max_length stride truncation_strategy truncation padding pad_to_multiple_of",
-          "padding is masked": "pad_token_type_id",
-          "special tokens in texts are always split": "split_special_tokens",
-          "other tokenizers": "add_prefix_space trim_offsets"},
-         {"padding_side": ("right",), "do_basic_tokenize": (True,), "never_split": ([],), "clean_text": (True,),
-          "wordpieces_prefix": (CONTINUES,), "add_bos_token": (), "add_eos_token": (), "auto_map": ({},)}),
-    Keys(TOKENIZER, "added_tokens normalizer pre_tokenizer post_processor model truncation",
-         {_VERSIONS: "version", "ids to text": "decoder", "padding is masked": "padding"}),
-    Keys(f"{TOKENIZER}: model", "type vocab unk_token continuing_subword_prefix max_input_chars_per_word"),
-    Keys(f"{TOKENIZER}: truncation", "direction", {"calls say it": "max_length strategy stride"}),
-    Keys(f"{TOKENIZER}: BertNormalizer", "type lowercase strip_accents handle_chinese_chars",
-         neutral={"clean_text": (True,)}),
-    Keys(TRANSFORMER, "max_seq_length do_lower_case processing_kwargs processor_kwargs tokenizer_args",
-         {"speed alone": "model_kwargs model_args unpad_inputs"},
-         {"transformer_task": ("feature-extraction", "sequence-classification"),
-          "module_output_name": ("token_embeddings", "scores"),
-          "modality_config": tuple({"text": {"method": "forward", "method_output_name": name}}
-                                   for name in ("last_hidden_state", "logits")),
-          "config_kwargs": ({},), "config_args": ({},), "query_length": (), "document_length": (),
-          "query_expansion": ()}),
-    Keys(f"{TRANSFORMER}: processing_kwargs", "text common"),
-    Keys(f"{TRANSFORMER}: processing_kwargs: text", "max_length",
-         {"padding is masked": "padding pad_to_multiple_of", "the form of the arrays": "return_tensors"},
-         {"truncation": (True, "longest_first"), "add_special_tokens": (True,)}),
-)
-KERAS_HUB_KEYS = Keys(
-    f"{TOKENIZER}: config", "vocabulary lowercase strip_accents split_on_cjk",
-    {"names, and how the model runs": "name trainable dtype config_file", "BERT's": "special_tokens"},
-    {"sequence_length": (), "split": (True,), "suffix_indicator": (CONTINUES,), "oov_token": ("[UNK]",),
-     "special_tokens_in_strings": (False,)})
-_KEYS = {keys.place: keys for keys in KEYS}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +154,7 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     follows_steps = name in _BACKENDS and bool(stored)
     notes: list[str] = []
 
-    differences += _KEYS[CONFIG].all_differences(settings)
+    differences += declared()[CONFIG].all_differences(settings)
     rules = _rules(stored)
     if follows_steps or rules:
         differences += _other_steps(folder, stored)
@@ -254,7 +212,7 @@ def _transformer(folder: str) -> tuple[dict[str, Any], dict[str, Any], list[str]
     calls = (by_input.get("text") or {}) | (by_input.get("common") or {})
     places = TRANSFORMER, f"{TRANSFORMER}: processing_kwargs", f"{TRANSFORMER}: processing_kwargs: text"
     return transformer, calls, [line for place, values in zip(places, (transformer, by_input, calls))
-                                for line in _KEYS[place].all_differences(values)]
+                                for line in declared()[place].all_differences(values)]
 
 
 def describe_casing(lower_case: bool) -> str:
@@ -340,7 +298,7 @@ def _other_steps(folder: str, stored: dict) -> list[str]:
     parts = {"": stored, ": model": stored.get("model") or {}, ": truncation": stored.get("truncation") or {},
              ": BertNormalizer": normalizers["BertNormalizer"]}
     return [problem] * (steps != expected) + [
-        line for name, values in parts.items() for line in _KEYS[TOKENIZER + name].all_differences(values)]
+        line for name, values in parts.items() for line in declared()[TOKENIZER + name].all_differences(values)]
 
 
 def _second_segment(step: dict | None, cls: tuple[str, int | None],
@@ -441,4 +399,4 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     rules = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True)} | more
     length = _max_length(folder, lengths, backbone.get("max_sequence_length"))
     return TokenizerFiles(tokens, rules, length, backbone.get("num_segments") != 1,
-                          differences=tuple(KERAS_HUB_KEYS.all_differences(values)))
+                          differences=tuple(declared()[f"{TOKENIZER}: config"].all_differences(values)))

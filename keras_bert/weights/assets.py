@@ -6,8 +6,9 @@ import os
 from typing import Any, NamedTuple
 
 from keras_bert.arguments import Path
-from keras_bert.config import KEYS, BertConfig
+from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
+from keras_bert.files.declared_keys import declared
 from keras_bert.files.json_files import read_json, read_object, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
@@ -33,7 +34,7 @@ def read_assets(folder: str, config: str | None = None) -> Assets:
                          "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
     read = BertConfig.from_json(file)
     return Assets(read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder),
-                  tuple(KEYS.unknown(read_object(file))))
+                  tuple(declared()["config.json"].unknown(read_object(file))))
 
 
 def read_labels(folder: str) -> Any:

@@ -10,10 +10,9 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
 
-from keras_bert.config import KEYS as CONFIG_KEYS
 from keras_bert.config import BertConfig, as_bert
 from keras_bert.errors import InputError, Option
-from keras_bert.files.declared_keys import Keys
+from keras_bert.files.declared_keys import declared
 from keras_bert.files.json_files import read_json, read_object, write_json
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.format import Format
@@ -32,9 +31,6 @@ _PROBLEMS = {"multi_label_classification": "multilabel", "regression": "regress"
 _ACTIVATION_FNS = {"sigmoid": "torch.nn.modules.activation.Sigmoid", "identity": "torch.nn.modules.linear.Identity"}
 _CROSS_ENCODER, _OLD_CROSS_ENCODER = "sentence_transformers", "sbert_ce_default_activation_function"
 LIBRARY = "config_sentence_transformers.json"
-LIBRARY_KEYS = Keys(LIBRARY, "prompts default_prompt_name activation_fn model_type",
-                    {"names and versions": "__version__"}, {"truncate_dim": (), "similarity_fn_name": ("cosine",)})
-CROSS_ENCODER_KEYS = Keys(f"config.json: {_CROSS_ENCODER}", "activation_fn", {"names and versions": "version"})
 # Files that change the model, and are not read.
 _ADAPTERS = ("adapter_config.json", "adapter_model.safetensors", "adapter_model.bin", "pytorch_adapter.bin")
 _HEADS = {"model_head.pkl": "SetFit's classifier on the embeddings", "pytorch_model_head.bin": "a head of adapters"}
@@ -81,8 +77,8 @@ def read(path: str, config: str | None = None) -> Source:
     options, labels = _head(model, values, kind, shapes)
     settings, files = _settings(path, values), read_tokenizer_files(path, values)
     library = read_object(os.path.join(path, LIBRARY))
-    differences = [*CONFIG_KEYS.unknown(values), *LIBRARY_KEYS.all_differences(library),
-                   *CROSS_ENCODER_KEYS.all_differences(values.get(_CROSS_ENCODER) or {})]
+    differences = [*declared()["config.json"].unknown(values), *declared()[LIBRARY].all_differences(library),
+                   *declared()[f"config.json: {_CROSS_ENCODER}"].all_differences(values.get(_CROSS_ENCODER) or {})]
     differences += [f"{name}: {head} is not read" for name, head in _HEADS.items()
                     if os.path.exists(os.path.join(path, name))]
     if kind == "regression" and (reranker := _cross_encoder(path, values, library)):

@@ -16,7 +16,7 @@ import numpy as np
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files.declared_keys import Keys
+from keras_bert.files.declared_keys import declared
 from keras_bert.files.json_files import read_json, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
 from keras_bert.weights.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
@@ -51,17 +51,6 @@ _KINDS = {"BertMaskedLM": "masked_lm", "BertTextClassifier": "classification"}
 # Constants in KerasHub's classes: activations and layer norm epsilons, of the encoder and of the masked LM head.
 _ACTIVATION, _EPSILON = "gelu_tanh", 1e-12
 _MULTILABEL = "sigmoid"  # the activation of a classifier whose labels do not exclude one another
-_OF_KERAS = {"names, and how the model runs": "name trainable dtype config_file"}
-KEYS = (
-    Keys("config.json", "vocabulary_size num_layers num_heads hidden_dim intermediate_dim dropout max_sequence_length "
-         "num_segments", _OF_KERAS),
-    Keys("task.json", "num_classes activation dropout", _OF_KERAS | {"files of their own": "backbone preprocessor"}),
-    Keys("preprocessor.json", "sequence_length", _OF_KERAS | {
-        "files of their own": "tokenizer",
-        "for training": "mask_selection_rate mask_selection_length mask_token_rate random_token_rate"},
-        {"truncate": ("round_robin",)}),  # a pair that is too long loses tokens of its longer text first
-)
-_KEYS = {keys.place: keys for keys in KEYS}
 _HEAD = {"mlm_activation": "gelu", "mlm_layer_norm_eps": 1e-5}
 # The versions of the libraries whose file format is written.
 _VERSIONS = {"keras_version": "3.15.1", "keras_hub_version": "0.32.0"}
@@ -78,7 +67,7 @@ def read(path: str, config: str | None = None) -> Source:
     _, values = _read_object(file := os.path.join(path, "config.json"), "BertBackbone")
     source = Source(path, FORMAT.name, _read_config(file, values, files), ENCODER, TABLE, _read_shapes(path, _MODEL),
                     lambda name: _get(path, name), files=files, labels=read_labels(path),
-                    differences=tuple(_KEYS["config.json"].all_differences(values)))
+                    differences=tuple(declared()["config.json: config"].all_differences(values)))
     return _with_task(source) if os.path.exists(os.path.join(path, _TASK)) else source
 
 
@@ -124,9 +113,9 @@ def _with_task(source: Source) -> Source:
     if os.path.exists(preprocessor := os.path.join(path, "preprocessor.json")):
         _, preprocessing = _read_object(preprocessor, "BertTextClassifierPreprocessor")
         settings["max_length"] = preprocessing.get("sequence_length")
-        differences = _KEYS["preprocessor.json"].all_differences(preprocessing)
+        differences = declared()["preprocessor.json"].all_differences(preprocessing)
     options = {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}
-    differences += _KEYS["task.json"].all_differences(values)
+    differences += declared()["task.json"].all_differences(values)
     return dataclasses.replace(source, options=options, settings=settings,
                                differences=(*source.differences, *differences))
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files.declared_keys import Keys
+from keras_bert.files.declared_keys import declared
 from keras_bert.files.failures import reading
 from keras_bert.files.json_files import read_object, write_json
 from keras_bert.models.embedder import POOLING
@@ -17,7 +17,7 @@ from keras_bert.text.tokenizer_files import MODULES, TRANSFORMER, read_modules
 from keras_bert.weights import huggingface
 from keras_bert.weights.assets import SETTINGS_FILE, read_settings, write_settings
 from keras_bert.weights.format import Format
-from keras_bert.weights.huggingface import LIBRARY, LIBRARY_KEYS
+from keras_bert.weights.huggingface import LIBRARY
 from keras_bert.weights.kinds import ENCODER
 from keras_bert.weights.source import Source, Weights
 
@@ -28,14 +28,6 @@ _APPLIED = "task", "max_length", *_PROMPTS  # settings for which the library has
 _FLAGS = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean", "pooling_mode_max_tokens": "max",
           "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
           "pooling_mode_weightedmean_tokens": "weightedmean", "pooling_mode_lasttoken": "lasttoken"}
-
-KEYS = (
-    Keys("Pooling", f"pooling_mode embedding_dimension word_embedding_dimension {' '.join(_FLAGS)}",
-         neutral={"include_prompt": (True,)}),
-    Keys("Normalize", "", neutral={"module_input_name": ("sentence_embedding",),
-                                   "module_output_name": ("sentence_embedding",)}),
-)
-_KEYS = {keys.place: keys for keys in KEYS}
 
 
 def recognise(path: str) -> bool:
@@ -57,9 +49,10 @@ def read(path: str, config: str | None = None) -> Source:
     file = os.path.join(folder, TRANSFORMER)
     _check_value(file, read_object(file), "transformer_task", "feature-extraction")
     library = read_object(os.path.join(path, LIBRARY))
-    differences = LIBRARY_KEYS.all_differences(library) + _KEYS["Pooling"].all_differences(read_object(pooling_file))
+    differences = (declared()[LIBRARY].all_differences(library)
+                   + declared()["Pooling"].all_differences(read_object(pooling_file)))
     if "Normalize" in modules:
-        differences += _KEYS["Normalize"].all_differences(
+        differences += declared()["Normalize"].all_differences(
             read_object(os.path.join(path, modules["Normalize"], "config.json")))
     length = {"max_length": source.files.max_length} if source.files else {}
     prompts = prompts_of(library | {"prompts": library.get("prompts") or {}})  # a default alone names an empty prompt
