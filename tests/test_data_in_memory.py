@@ -122,7 +122,7 @@ def test_a_resumed_run_keeps_the_order_of_its_version(tmp_path, pretrained_once,
     with interrupted_after(saves=1):
         finetune(data, data, **options)
     run = json.loads((path := tmp_path / "out.checkpoints/run.json").read_text())
-    assert run.pop("label_order") == ["9", "10"]
+    assert run.pop("settings")["task"]["labels"] == ["9", "10"]
     if version == "0.3":
         path.write_text(json.dumps(run))
     assert finetune(data, data, **options).task.labels == (["9", "10"] if version == "now" else ["10", "9"])
