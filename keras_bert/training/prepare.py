@@ -78,7 +78,7 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     if given_valid is None:
         valid_share, texts = valid_share or _VALID_SHARE, f"{texts} without the held-out texts"
         examples, valid_examples = hold_out(task, options.train, examples, valid_share, options.seed,
-                                            same)
+                                            None if is_of_release else same)
         checked: Any = f"{options.train} (held-out texts: {len(valid_examples):,})"
     else:
         valid_examples, checked = given_valid, options.valid
