@@ -210,4 +210,5 @@ def _difference(saved: dict[str, dict], run: dict[str, dict]) -> list[str] | Non
              for part in (", ", Option(f"{name}={saved['arguments'].get(name)!r}"), f" (now {value!r})")]
     parts += [part for name, digest in run["sha256"].items() if saved["sha256"].get(name) != digest
               for part in (", ", f"other contents of {run['arguments'][name]} ({name})")]
+    parts += [", ", "another order of labels"] * (saved.get("label_order") != run.get("label_order"))
     return ["with ", *parts[1:], "; finish it with its own command"] if parts else None
