@@ -125,6 +125,11 @@ def test_a_resumed_run_keeps_the_order_of_its_version(tmp_path, pretrained_once,
     assert run.pop("settings")["task"]["labels"] == ["9", "10"]
     if version == "0.3":
         path.write_text(json.dumps(run))
+    else:
+        path.write_text(json.dumps(run | {"label_order": ["10", "9"]}))
+        with pytest.raises(InputError, match="unfinished run with another order of labels; finish it with"):
+            finetune(data, data, **options)
+        path.write_text(json.dumps(run | {"label_order": ["9", "10"]}))
     assert finetune(data, data, **options).task.labels == (["9", "10"] if version == "now" else ["10", "9"])
 
 

@@ -233,7 +233,7 @@ ORIGINAL = {"text_column": "sentence1", "text_pair_column": "sentence2"}
 @pytest.mark.parametrize("task,columns,options,kind,read", [
     ("embed", "sentence1 sentence2 score id", ORIGINAL, "pairs with scores", "sentence1 sentence2 score"),
     ("embed", "text text_pair labels", {}, "pairs with scores", "text text_pair labels"),
-    ("embed", "text labels text_2", {}, "labelled texts", "text labels"),
+    ("embed", "text labels label_text", {}, "labelled texts", "text labels"),
     ("embed", "text text_pair label score", {"label_column": "score"}, "pairs with scores", "text text_pair score"),
     ("embed", "text text_pair negative_10 negative_9 x", {}, "anchors with a positive and 2 negatives",
      "text text_pair negative_9 negative_10"),
@@ -262,11 +262,11 @@ def test_columns_that_change_the_meaning_are_read_or_named(task, columns, option
 
 
 @pytest.mark.parametrize("task,columns,message", [
-    ("embed", "text text_pair label score", "labels must be in one column; got label and score: leave out the"),
-    ("rerank", "text text_pair labels scores", "labels must be in one column; got labels and scores: leave"),
-    ("embed", "text text_pair negative_1 score", "the columns must be text and text_pair, and perhaps negative"),
-    ("rerank", "text text_pair negative_1 score", "the columns must be text, text_pair and perhaps negative; or text"),
-    ("embed", "text score", "the columns must be text and text_pair, and perhaps negative or label; or text"),
+    *((task, f"text text_pair {columns}", f"the column '{columns.split()[-1]}' would change what the ")
+      for task in ("embed", "rerank") for columns in ("label score", "labels scores", "Similarity", "neg_1")),
+    ("embed", "text text_pair negative_1 score", "the columns must be text and text_pair, and"),
+    ("rerank", "text text_pair negative_1 score", "the columns must be text, text_pair and perhaps"),
+    ("embed", "text score", "the column 'score' would change"), ("embed", "text label score", "the column 'score' wou"),
 ])
 def test_columns_that_contradict_one_another_are_refused(task, columns, message):
     with pytest.raises(InputError, match=f"^data: {message}"):

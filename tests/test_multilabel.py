@@ -89,8 +89,8 @@ def test_goemotions_as_published():
     ([("a", [True])], {}, r"got \[True\]; for a 0 or 1 of each label, make a .* pass label_columns=…"),
     ([("a", ["b"]), ("c", "{food,travel}")], {}, "row 2: 'label' must have a list as JSON or Python prints it, or"),
     *(([("a", cell)], {}, "data: row 1: 'label' must have .* pass label_columns=…$") for cell in (
-        [1, 0, 0], np.array([0, 1, 1]), [0.0, 1.0], np.array([True, False]), "[0 0 1]", "0,0,1", "[1.0, 0.0]",
-        ["true", "false", "false"], "['food' 'travel']", "[np.int64(1), np.int64(0)]", [1, 1], "[1, 0, 0]")),
+        [1, 0, 0], np.array([0, 1, 1]), [0.0, 1.0], np.array([True, False]), "[0 0 1]", "0,0,1", "0 1", "1;0",
+        "[1.0, 0.0]", ["true", "false", "false"], "['food' 'travel']", "[np.int64(1), np.int64(0)]", "[1, 0, 0]")),
     ([{"text": "a", "x": ""}], {"label_columns": ["x"]}, "data: row 1: 'x' must be 0 or 1; got ''"),
     (FLAGS, {"label_columns": []}, "label_columns must name at least one column; got none"),
     (FLAGS, {"label_columns": ["joy", "y"]}, "there is no column 'y'"),

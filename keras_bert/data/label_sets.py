@@ -5,6 +5,7 @@ import contextlib
 import csv
 import functools
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -92,8 +93,10 @@ def _listed(path: Path | Rows, row: int, values: dict[str, Any], column: str, de
     if not all(map(_is_label, labels)):
         raise InputError(f"{path}: row {row}: {column!r} must have labels that are texts or whole numbers, and not "
                          f"empty; got {value!r:.60}", *FLAGS_CURE)
-    labels, count = sorted({str(label).strip() for label in labels}), len(labels)
-    if names is None and len(labels) < count and all(label.lower() in _FLAGS for label in labels):
+    flags = [flag for label in labels for flag in re.split(r"[\s,;|]+", str(label).strip().lower())]  # perhaps
+    has_flags = len({*flags}) < len(flags) or len(flags) > len(labels)
+    labels = sorted({str(label).strip() for label in labels})
+    if names is None and has_flags and all(flag in _FLAGS for flag in flags):
         raise InputError(f"{path}: row {row}: {column!r} must have each label once; got {value!r:.60}", *FLAGS_CURE)
     if names is None:
         return tuple(labels)

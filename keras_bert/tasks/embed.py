@@ -24,6 +24,8 @@ LOSSES_OF = {PAIRS: ("multiple_negatives_ranking",), TRIPLETS: ("multiple_negati
              SCORED: ("cosent", "cosine_similarity"),
              LABELLED: ("cosent", "cosine_similarity", "multiple_negatives_ranking")}
 # The highest scores of published data sets; the lowest are 0.
+_LABELS = "label", "labels", "score", "scores"  # columns of labels; the last two are of pairs alone
+_MEANINGFUL = re.compile("label|score|similar|relevan|negativ|^(hard_)?neg(_?[0-9]+)?$", re.IGNORECASE)  # of columns
 HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
 
 
@@ -334,19 +336,20 @@ class Embed(WindowTask):
 def meanings(path: Path | Rows, names: Sequence[str], text_column: str, text_pair_column: str | None,
              label_column: str) -> tuple[str | None, list[str], str | None]:
     """Returns which of a table's columns have second texts, if any, negatives, and labels, if any: the names with which
-    sentence-transformers reads and writes tables. Raises an InputError if several columns could have the labels."""
+    sentence-transformers reads and writes tables. Raises an InputError if others would change what the rows mean."""
     pair = text_pair_column or ("text_pair" if "text_pair" in names else None)
     others = [name for name in names if name not in (text_column, pair, label_column)]
     negatives = sorted((name for name in others if re.fullmatch(r"negatives?(_[0-9]+)?", name)),
                        key=lambda name: int(re.sub("[^0-9]", "", name) or 0))
     if label_column != "label":
         return pair, negatives, label_column
-    labels = [name for name in ("label", "labels", "score", "scores") if name in {*names} - {text_column, pair}]
-    if len(labels) > 1:
-        raise InputError(f"{path}: labels must be in one column; got {' and '.join(labels)}: leave out the others, or "
-                         "pass ", Option(f"label_column={labels[1]!r}"))
-    is_score = [*labels, ""][0].startswith("score")  # of pairs alone
-    return pair, negatives, labels[0] if labels and (pair or not is_score) else None
+    labels = [name for name in _LABELS[:None if pair else 2] if name in {*names} - {text_column, pair}]
+    unclear = [name for name in others if name not in {*negatives, *labels[:1]} and (
+        name in _LABELS if labels else _MEANINGFUL.search(name))]
+    if unclear:
+        raise InputError(f"{path}: the column {unclear[0]!r} would change what the rows mean; name it negative_1, "
+                         "pass ", Option(f"label_column={unclear[0]!r}"), ", or leave it out")
+    return pair, negatives, labels[0] if labels else None
 
 
 def _example(path: Path | Rows, texts: tuple[str, ...], labelled: Any,

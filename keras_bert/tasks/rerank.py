@@ -187,8 +187,9 @@ def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str, may
     value = values.get(column)
     if is_missing(value) and may_be_missing:
         return []
-    read = texts_of if isinstance(value, list) else lambda *cell: [text_of(*cell)]
-    return read(path, row, values, column, True)
+    if isinstance(value, list):
+        return texts_of(path, row, values, column, labelled=True)
+    return [text_of(path, row, values, column, labelled=True)]
 
 
 def _is_binary(examples: Sequence[Example]) -> bool:

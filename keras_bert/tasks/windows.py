@@ -104,9 +104,8 @@ class SplittingTask(Task):
     @property
     def tokens_read(self) -> int | None:
         size: Any = super().tokens_read
-        if not self.windows:
-            return size
-        return self.max_windows and size + (self.max_windows - 1) * min(self.doc_stride or size, size)
+        several = self.max_windows and size + (self.max_windows - 1) * min(self.doc_stride or size, size)
+        return several if self.windows else size
 
     def settings(self) -> dict[str, Any]:
         settings = super().settings()

@@ -16,19 +16,20 @@ def identity(texts: Iterable) -> tuple:
 
 
 def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: int,
-             same: SameTexts) -> tuple[list, list]:
+             same: SameTexts | None) -> tuple[list, list]:
     """Splits labelled examples into those for training and those held out, both in the order of the file.
 
-    The `same` texts, such pairs in either order, and for the task span all questions of a context, are in the same part
-    (`Task.group`). All labels, of taggers the types of entities, are held out in proportion, and every label keeps
-    examples for training; a text with several labels counts for the rarest of them (a simple form of Sechidis et al.,
-    2011). The parts depend on the seed and the texts, but not on the order of the texts.
+    The `same` texts (if None, as in version 0.3, those that differ in white space alone), such pairs in either order,
+    and for the task span all questions of a context, are in the same part (`Task.group`). All labels, of taggers the
+    types of entities, are held out in proportion, and every label keeps examples for training; a text with several
+    labels counts for the rarest of them (a simple form of Sechidis et al., 2011). The parts depend on the seed and the
+    texts, but not on the order of the texts.
 
     Raises:
         InputError: there are too few texts; the message names `path`.
     """
     groups, labelled, strata = collections.defaultdict(list), {}, collections.defaultdict(list)
-    keys = task.groups(examples, same)
+    keys = task.groups(examples, same) if same else [identity(task.group(example)) for example in examples]
     for key, example in zip(keys, examples):
         groups[key].append(example)
     for texts, group in groups.items():

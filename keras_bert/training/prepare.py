@@ -81,7 +81,8 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     valid_share, texts = options.valid_share, str(options.train)
     if given_valid is None:
         valid_share, texts = valid_share or _VALID_SHARE, f"{texts} without the held-out texts"
-        examples, valid_examples = hold_out(task, options.train, examples, valid_share, options.seed, same)
+        examples, valid_examples = hold_out(task, options.train, examples, valid_share, options.seed,
+                                            None if is_of_release else same)
         checked: Any = f"{options.train} (held-out texts: {len(valid_examples):,})"
     else:
         valid_examples, checked = given_valid, options.valid
