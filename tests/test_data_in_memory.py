@@ -11,9 +11,10 @@ import pytest
 
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.tasks import TASKS
+from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
 
-from conftest import interrupted_after
+from conftest import TINY_VOCABULARY, interrupted_after
 
 TEXTS = {"text": ["light on", "light off", "play music", "stop it"], "label": ["on", "off", "on", "off"]}
 ANSWERS = [{"text": ["Tom"], "answer_start": [0]}, {"text": [], "answer_start": []}]
@@ -122,14 +123,15 @@ def test_a_resumed_run_keeps_the_order_of_its_version(tmp_path, pretrained_once,
     with interrupted_after(saves=1):
         finetune(data, data, **options)
     run = json.loads((path := tmp_path / "out.checkpoints/run.json").read_text())
-    assert run.pop("settings")["task"]["labels"] == ["9", "10"]
+    settings = run.pop("settings")
+    assert settings["task"]["labels"] == ["9", "10"]
     if version == "0.3":
         path.write_text(json.dumps(run))
     else:
-        path.write_text(json.dumps(run | {"label_order": ["10", "9"]}))
-        with pytest.raises(InputError, match="unfinished run with another order of labels; finish it with"):
+        path.write_text(json.dumps(run | {"settings": settings | {"task": settings["task"] | {"labels": ["10", "9"]}}}))
+        with pytest.raises(InputError, match="unfinished run with another labels of the task"):
             finetune(data, data, **options)
-        path.write_text(json.dumps(run | {"label_order": ["9", "10"]}))
+        path.write_text(json.dumps(run | {"settings": settings}))
     assert finetune(data, data, **options).task.labels == (["9", "10"] if version == "now" else ["10", "9"])
 
 
@@ -232,7 +234,8 @@ def test_surrogates_in_rows_become_one_character_each():
 def asked(monkeypatch, task, *texts, columns=None, **settings):
     """The inputs of the model when `predict` is called with texts."""
     monkeypatch.setattr(FineTuned, "answer_with_cuts", lambda self, examples, *_: (examples, Counter()))
-    return FineTuned(None, None, TASKS[task](max_length=99, **settings), columns or {}).predict(*texts)
+    tokenizer = BertTokenizer(TINY_VOCABULARY)
+    return FineTuned(None, tokenizer, TASKS[task](max_length=99, **settings), columns or {}).predict(*texts)
 
 
 QUESTIONS = {
