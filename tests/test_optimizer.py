@@ -73,7 +73,7 @@ def test_a_variable_without_a_gradient_stays():
 @pytest.mark.backend("tensorflow")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_batches_are_averaged_into_one_step(compiled):
-    """Also with a last step of fewer batches, and a variable without a gradient."""
+    """By their sizes; also with a last step of fewer batches, and a variable without a gradient."""
     import tensorflow as tf
 
     values = [*make_gradients(0), np.ones(2, "float32")]
@@ -87,10 +87,11 @@ def test_batches_are_averaged_into_one_step(compiled):
     for group in ((1, 2), (3, 4), (5,)):
         for number, batch in enumerate(group, 1):
             steps, before = int(optimizer.iterations), ours[0].numpy()
-            optimizer.batches.assign(number * (number == len(group)))
+            optimizer.examples.assign(batch)
+            optimizer.total.assign(sum(group) * (number == len(group)))
             apply([tf.constant(gradient) for gradient in make_gradients(batch)])
             assert (int(optimizer.iterations) == steps) == (ours[0].numpy() == before).all() == (number < len(group))
-        whole.apply([ops.convert_to_tensor(np.mean(parts, axis=0, dtype="float32"))
+        whole.apply([ops.convert_to_tensor(np.average(parts, axis=0, weights=group).astype("float32"))
                      for parts in zip(*map(make_gradients, group))], wanted)
         for one, other in zip(ours, wanted):
             np.testing.assert_allclose(one.numpy(), other.numpy(), atol=1e-6)

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 _POOL = 50
 UNLABELLED = -1  # the target of a token without a label
 Indices = Sequence[int] | np.ndarray
-_Step = tuple[Indices, tuple[int, int] | None]  # the indices of a batch, and (seed, step) for its dropout
+# The indices of a batch, (seed, number) for its dropout, and the indices of all batches of its step.
+_Batch = tuple[Indices, tuple[int, int] | None, Indices]
 
 
 def plan_batches(lengths: Sequence[int], batch_size: int, rng: np.random.Generator) -> list[np.ndarray]:
@@ -73,38 +74,48 @@ class TextBatches:
         """Returns the number of training batches per epoch."""
         return len(self.packed) // batch_size + bool(len(self.packed) % batch_size and not self.whole)
 
-    def training_dataset(self, batch_size: int, seed: int, epoch: int, skip: int = 0) -> "tf.data.Dataset":
-        """Returns one epoch as a `tf.data.Dataset` of (inputs, targets), without its first `skip` batches.
-
-        The inputs contain `dropout_seed`, int32 [batch, 2], with (seed, step) in each row, so order and dropout depend
-        only on `seed` and the step.
-        """
+    def steps_of_epoch(self, batch_size: int, seed: int, epoch: int, accumulation_steps: int = 1
+                       ) -> list[list[np.ndarray]]:
+        """Returns the indices of the batches of each step: `accumulation_steps` batches, of the last step the rest."""
         plan = self._plan(batch_size, np.random.default_rng((seed, epoch)))
         if self.whole:
             plan = [indices for indices in plan if len(indices) == batch_size]
-        first = epoch * len(plan)
-        return self._dataset([(indices, (seed, first + step)) for step, indices in enumerate(plan)][skip:])
+        return [plan[begin:begin + accumulation_steps] for begin in range(0, len(plan), accumulation_steps)]
+
+    def training_dataset(self, batch_size: int, seed: int, epoch: int, skip: int = 0, accumulation_steps: int = 1
+                         ) -> "tf.data.Dataset":
+        """Returns one epoch as a `tf.data.Dataset` of (inputs, targets), without its first `skip` batches.
+
+        The inputs contain `dropout_seed`, int32 [batch, 2], with (seed, batch) in each row, so order and dropout depend
+        only on `seed` and the number of the batch. The mean of the losses of a step's batches, each weighted by its
+        number of examples, is the loss of all of them as one batch.
+        """
+        batches = [(indices, whole) for step in self.steps_of_epoch(batch_size, seed, epoch, accumulation_steps)
+                   for whole in [np.concatenate(step)] for indices in step]
+        first = epoch * len(batches)
+        return self._dataset([(indices, (seed, first + number), whole)
+                              for number, (indices, whole) in enumerate(batches)][skip:])
 
     def validation_dataset(self, batch_size: int) -> "tf.data.Dataset":
         """Returns a `tf.data.Dataset` of (inputs, targets), with each text once, in order of length."""
-        return self._dataset([(indices, None) for indices in sorted_batches(self.lengths, batch_size)])
+        return self._dataset([(indices, None, indices) for indices in sorted_batches(self.lengths, batch_size)])
 
     def _plan(self, batch_size: int, rng: np.random.Generator) -> list[np.ndarray]:
         return plan_batches(self.lengths, batch_size, rng)
 
-    def _dataset(self, plan: Sequence[_Step]) -> "tf.data.Dataset":
+    def _dataset(self, plan: Sequence[_Batch]) -> "tf.data.Dataset":
         import tensorflow as tf  # here alone: batches for inference need NumPy alone
 
-        def batch(indices: Indices, dropout_seed: tuple[int, int] | None) -> tuple:
+        def batch(indices: Indices, dropout_seed: tuple[int, int] | None, step: Indices) -> tuple:
             inputs = self.inputs(indices)
             if dropout_seed:
                 inputs["dropout_seed"] = np.tile(np.array(dropout_seed, np.int32), (len(indices), 1))
             targets = self._targets_of(indices)
-            return inputs, targets, *self._weights_of(targets)
+            return inputs, targets, *self._weights_of(targets, step)
 
-        indices, dropout_seed = plan[0] if plan else ([0], None)
-        signature = tf.nest.map_structure(
-            lambda values: tf.TensorSpec([None] * values.ndim, values.dtype), batch(indices[:1], dropout_seed))
+        indices, dropout_seed, _ = plan[0] if plan else ([0], None, [0])
+        first = batch(indices[:1], dropout_seed, indices[:1])
+        signature = tf.nest.map_structure(lambda values: tf.TensorSpec([None] * values.ndim, values.dtype), first)
         dataset = tf.data.Dataset.from_generator(lambda: itertools.starmap(batch, plan), output_signature=signature)
         return dataset.apply(tf.data.experimental.assert_cardinality(len(plan))).prefetch(2)
 
@@ -120,8 +131,9 @@ class TextBatches:
             return {name: values[indices] for name, values in self.targets.items()}
         return self.targets[indices]
 
-    def _weights_of(self, targets: Any) -> tuple[np.ndarray, ...]:
-        """Returns the weights of the losses of a batch, or nothing if all have the same."""
+    def _weights_of(self, targets: Any, step: Indices) -> tuple[np.ndarray, ...]:
+        """Returns the weights of the losses of a batch, or nothing if all have the same. `step` has the indices of all
+        batches of its step."""
         return ()
 
 
@@ -129,7 +141,7 @@ class TokenBatches(TextBatches):
     """Batches with a target per token: `targets` is a list of int32 arrays [tokens], padded with `UNLABELLED`.
 
     The datasets also contain weights, float32 [batch, tokens], with which a mean over all tokens is one over the
-    labelled tokens of the whole batch, on however many devices it is split across.
+    labelled tokens of the whole step, however many batches and devices it is split across.
     """
 
     def _targets_of(self, indices: Indices) -> np.ndarray:
@@ -138,9 +150,9 @@ class TokenBatches(TextBatches):
             padded[row, :len(self.targets[index])] = self.targets[index]
         return padded
 
-    def _weights_of(self, targets: np.ndarray) -> tuple[np.ndarray, ...]:
-        is_labelled = targets != UNLABELLED
-        return (is_labelled * (targets.size / max(is_labelled.sum(), 1))).astype(np.float32),
+    def _weights_of(self, targets: np.ndarray, step: Indices) -> tuple[np.ndarray, ...]:
+        labelled = sum(np.count_nonzero(self.targets[index] != UNLABELLED) for index in step)
+        return ((targets != UNLABELLED) * (targets.shape[1] * len(step) / max(labelled, 1))).astype(np.float32),
 
 
 class ChoiceBatches(TextBatches):
@@ -179,7 +191,7 @@ class LabelPairBatches(ChoiceBatches):
 
     def validation_dataset(self, batch_size: int) -> "tf.data.Dataset":
         """Returns a `tf.data.Dataset` of (inputs, targets) of pairs that are the same each time."""
-        return self._dataset([(pairs, None) for pairs in self._plan(batch_size, np.random.default_rng(0))])
+        return self._dataset([(pairs, None, pairs) for pairs in self._plan(batch_size, np.random.default_rng(0))])
 
     def _plan(self, batch_size: int, rng: np.random.Generator) -> list[np.ndarray]:
         pairs = self._pairs(rng)

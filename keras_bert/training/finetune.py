@@ -102,9 +102,9 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             of an intent model and are not scored otherwise. Without such texts, there is no threshold.
         epochs: Passes over the training file.
         batch_size: Texts per batch, or windows where texts are split into windows. A batch is a step.
-        gradient_accumulation_steps: Batches per step, in the memory of one: the mean of their gradients is used. Losses
-            that compare the texts of a batch compare only those of batch_size. The last step of an epoch has the
-            batches that are left.
+        gradient_accumulation_steps: Batches per step, in the memory of one: the gradient is that of one batch of all
+            their texts. Losses that compare the texts of a batch compare only those of batch_size. The last step of an
+            epoch has the batches that are left.
         learning_rate: Peak learning rate. Default: the preset's, 2e-4 for minilm, see keras-bert presets; 5e-5 for
             folders and other weights, for embed, and with few_shot.
         warmup_ratio: Share of the steps in which the learning rate rises.

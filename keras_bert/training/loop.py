@@ -42,11 +42,11 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
         Stopped: a signal was received; everything is saved.
     """
     model.evaluate(train_batches.validation_dataset(batch_size).take(1), verbose=0)  # creates the metrics' variables
-    batches = train_batches.steps(batch_size)
-    steps = math.ceil(batches / accumulation_steps)
+    steps = math.ceil(train_batches.steps(batch_size) / accumulation_steps)
     run = Run(model, checkpoints, steps * epochs, save_steps)
     progress = run.progress
     done, sums = 0, list[float]()  # of the epoch in which a resumed run begins: its steps, and the sums of its metrics
+    sizes = list[list[int]]()  # the number of examples of each batch of each step of the epoch
     log, started = TrainingLog(steps * epochs, "examples", log_dir), time.monotonic()
     # Not of `fit`, which is called once for each epoch.
     observers = keras.callbacks.CallbackList(list(callbacks), model=model, epochs=epochs, steps=steps, verbose=0)
@@ -62,17 +62,13 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
             raise InputError(Option("callbacks"), " must not stop the training; pass ",
                              Option("early_stopping_patience=…"))
 
-    def batches_of_step(batch: int) -> int:
-        """Returns the number of batches of the step that ends with this batch of a call of `fit`; 0 if none does."""
-        batch += done * accumulation_steps
-        ends = (batch + 1) % accumulation_steps == 0 or batch + 1 == batches
-        return batch % accumulation_steps + 1 if ends else 0
-
     def before_batch(batch: int, logs: dict[str, float]) -> None:
+        step, number = divmod(done * accumulation_steps + batch, accumulation_steps)
         if accumulation_steps > 1:
-            model.optimizer.batches.assign(batches_of_step(batch))
-        if batch % accumulation_steps == 0:
-            observers.on_train_batch_begin(done + batch // accumulation_steps, logs)
+            model.optimizer.examples.assign(sizes[step][number])
+            model.optimizer.total.assign(sum(sizes[step]) if number + 1 == len(sizes[step]) else 0)
+        if number == 0:
+            observers.on_train_batch_begin(step, logs)
 
     def begin_epoch(epoch: int, logs: dict[str, float]) -> None:
         for variable, value in zip(model.metrics_variables, sums):
@@ -80,12 +76,13 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
         observers.on_epoch_begin(epoch)
 
     def after_batch(batch: int, logs: dict[str, float]) -> None:
-        if not (count := batches_of_step(batch)):
+        step, number = divmod(done * accumulation_steps + batch, accumulation_steps)
+        if number + 1 < len(sizes[step]):
             return
         progress.step += 1
         run.check_loss(logs["loss"])
-        log.count(1, time.monotonic() - started - log.seconds, count * batch_size)
-        observers.on_train_batch_end(done + batch // accumulation_steps, logs)
+        log.count(1, time.monotonic() - started - log.seconds, sum(sizes[step]))
+        observers.on_train_batch_end(step, logs)
         check_goes_on()
         show(logs)
         if progress.step % 10 == 0:
@@ -107,9 +104,11 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
             if done < steps:
                 # `fit` resets the metrics' sums; after that, a resumed epoch gets its sums back.
                 sums = [float(variable) for variable in model.metrics_variables] if done else []
-                model.fit(train_batches.training_dataset(batch_size, seed, epoch, done * accumulation_steps),
-                          initial_epoch=epoch, epochs=epoch + 1, class_weight=class_weight, callbacks=[callback],
-                          shuffle=False, verbose=0)
+                sizes = [list(map(len, step)) for step in train_batches.steps_of_epoch(
+                    batch_size, seed, epoch, accumulation_steps)]
+                model.fit(train_batches.training_dataset(
+                    batch_size, seed, epoch, done * accumulation_steps, accumulation_steps), initial_epoch=epoch,
+                    epochs=epoch + 1, class_weight=class_weight, callbacks=[callback], shuffle=False, verbose=0)
             if len(progress.history.get("loss", [])) == epoch:  # else the checkpoint had these scores
                 progress.add(model.get_metrics_result())
             scores = validate(check_outputs)

@@ -175,17 +175,20 @@ class AdamW(_Adam):
 
 
 class AccumulatingAdamW(AdamW):
-    """AdamW that updates the variables after several batches, by the mean of their gradients, which is then clipped. On
-    TensorFlow and one device alone: the variables are changed in a branch of the graph.
+    """AdamW that updates the variables after several batches, by the weighted mean of their gradients, which is then
+    clipped. On TensorFlow and one device alone: the variables are changed in a branch of the graph.
 
     Attributes:
-        batches: int32 variable. Before the last batch of an update, the caller assigns the number of its batches;
-            before all others 0. After an update nothing is left of its gradients, so checkpoints need not have them.
+        examples: float32 variable. Before each batch, the caller assigns the number of its examples.
+        total: float32 variable. Before the last batch of an update, the caller assigns the number of examples of all
+            its batches; before all others 0. After an update nothing is left of its gradients, so checkpoints need not
+            have them.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self.batches = keras.Variable(1, dtype="int32", trainable=False, name="batches")
+        self.examples, self.total = (keras.Variable(1.0, dtype="float32", trainable=False, name=name)
+                                     for name in ("examples", "total"))
 
     def build(self, variables: list[keras.Variable]) -> None:
         if self.built:
@@ -200,15 +203,14 @@ class AccumulatingAdamW(AdamW):
         given = [(variable, self._sums()[id(variable)], gradient)
                  for variable, gradient in zip(variables, grads, strict=True) if gradient is not None]
         for _, total, gradient in given:
-            total.assign_add(ops.cast(kernels.dense(gradient), "float32"))
+            total.assign_add(self.examples * ops.cast(kernels.dense(gradient), "float32"))
 
         def update() -> None:
-            count = ops.cast(self.batches, "float32")
-            AdamW.apply(self, [total / count for _, total, _ in given], [variable for variable, _, _ in given])
+            AdamW.apply(self, [total / self.total for _, total, _ in given], [variable for variable, _, _ in given])
             for _, total, _ in given:
                 total.assign(ops.zeros(total.shape))
 
-        ops.cond(self.batches > 0, update, lambda: None)
+        ops.cond(self.total > 0, update, lambda: None)
 
 
 @keras.saving.register_keras_serializable("keras_bert")
