@@ -105,11 +105,23 @@ def find_vocabulary(path: str) -> str:
 
 def origin(name: Path) -> dict[str, str | None]:
     """Describes the weights that `name` means, as for `find_pretrained`, or a TensorFlow checkpoint: their `name`
-    without its folder and, on the Hugging Face hub, `repository`, `language` and `licence`, None if unknown."""
+    without its folder and, on the Hugging Face hub, `repository`, `language` and `licence`, None if unknown; for a
+    folder, `front_matter`, what its model card says of them."""
     preset = find_preset(name)
     if preset is None:
-        return {"name": os.path.basename(os.path.abspath(name))}
+        return {"name": os.path.basename(os.path.abspath(name)), "front_matter": _front_matter(name)}
     return {key: getattr(preset, key) for key in ("name", "repository", "language", "licence")}
+
+
+def _front_matter(folder: Path) -> str:
+    """Returns the lines about language, licence and base model that the model card in a folder begins with."""
+    path = os.path.join(folder, "README.md")
+    if not os.path.isfile(path):
+        return ""
+    with open(path, encoding="utf-8", errors="replace") as file:
+        found = re.match(r"---\n(.*?\n)---\n", file.read(1 << 16), re.DOTALL)
+    entry = r"^(?:language|license\w*|base_model):.*\n(?:[ \t-].*\n)*"
+    return "".join(re.findall(entry, found[1], re.MULTILINE)) if found else ""
 
 
 def find_preset(name: Path) -> Preset | None:

@@ -1,6 +1,7 @@
 import inspect
 import io
 import json
+import re
 import sys
 import zipfile
 
@@ -15,8 +16,10 @@ from keras_bert.presets import PRESETS, Preset
 from keras_bert.tasks import TASKS
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.options import Options
+from keras_bert.training.prepare import prepare
 
-from conftest import SMALL, randomize, write_huggingface
+import zoo
+from conftest import SMALL, random_inputs, randomize, write_huggingface
 
 
 def test_learns_saves_and_answers_the_same(tmp_path, intents, without_pictures):
@@ -127,6 +130,49 @@ def test_the_card_shows_what_was_used_by_default(trained_once):
         ("max_length", 128), ("dropout", 0.2), ("learning_rate", 5e-05), ("epochs", 1)))
     assert "doc_stride" not in card and "aggregate" not in card  # texts are not split
     assert "Fine-tuned from pretrained" in card and str(trained_once.parent) not in card
+
+
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("case,rows,options,line", [
+    ("intent", [("play", "c"), ("stop", "b"), ("lamp", "a")], {}, "head: that of "),
+    ("pairs huggingface", [("play", "c"), ("stop", "b"), ("lamp", "a")], {"task": "intent"}, "head: that of "),
+    ("multilabel", [("play", ["c", "b"]), ("stop", ["a"])], {}, "head: that of "),
+    ("regress", [("play", 0.5), ("stop", 1.5)], {}, "head: that of "),
+    ("rerank", [("play", "stop", 1), ("play", "now", 0)], {}, "head: that of "),
+    ("tag", [(["play", "music", "now"], ["O", "B-x", "I-x"])], {}, "head: that of "),
+    ("span", zoo.CASES["span"][3], {}, "head: that of "), ("choice", zoo.CASES["choice"][3], {}, "head: that of "),
+    ("multilabel", [("play", "a"), ("stop", "b"), ("a", "c")], {"task": "classify"}, "new head: .* not classify"),
+    ("intent", [("play", "a"), ("stop", "b")], {}, "new head: .* only one of the two has c"),
+    ("few shot", [("play", "a"), ("stop", "b"), ("a", "c")], {}, "new head: .* BertEmbeddingClassifier, the new "),
+    ("tag", [(["play"], ["B-x"]), (["a", "i"], ["O", "B-x"])], {"features": "last"}, "new head: .*Tagger on last"),
+    ("rerank", [("play", 0.5), ("stop", 1.5)], {"task": "regress"}, "new head: .* is for the task rerank, not regress"),
+    ("mean", [("play", "a"), ("stop", "b")], {"task": "classify"}, None)])
+def test_keeps_the_head_of_the_same_task_and_labels(tmp_path, case, rows, options, line):
+    """Its first outputs are those of the model that it starts from, whose labels are in another order."""
+    case, *form = case.split(" h")
+    folder = zoo.copy(zoo.converted(case, "huggingface") if form else zoo.model(case), tmp_path / "model")
+    (folder / "README.md").write_text(
+        "---\nlicense: mit\nlanguage:\n- en\n- ko\ntags: [x]\n---\nlicense: gpl\n")
+    was = zoo.make(case)
+    labels = getattr(was.task, "labels", [])
+    if not form and labels:
+        (folder / "labels.json").write_text(json.dumps(labels := labels[::-1]))
+    defaults = {name: parameter.default for name, parameter in inspect.signature(finetune).parameters.items()}
+    prepared = prepare(Options.checked(finetune, defaults | {
+        "train": rows, "valid": rows, "model": folder, "output": tmp_path / "out", "task": was.task.name,
+        "max_length": 80 if case == "span" else 16} | options))
+    assert prepared.base_model["front_matter"] == "license: mit\nlanguage:\n- en\n- ko\n"
+    found = [text for text in prepared.lines if re.match("head: |new head: ", text)]
+    assert len(found) == (line is not None) and re.match(line or "", "".join(found))
+    inputs = random_inputs(3, 8)
+    if case == "choice":
+        inputs = {name: np.stack([values, values[::-1]], 1) for name, values in inputs.items()}
+    if line and line.startswith("head"):
+        wanted, got = was.model(inputs), prepared.model(inputs)
+        if labels:
+            wanted = np.take(wanted, [labels.index(label) for label in prepared.task.labels], -1)
+        for one, other in zip(keras.tree.flatten(wanted), keras.tree.flatten(got), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-5)
 
 
 @pytest.mark.parametrize("changes,message", [

@@ -1,7 +1,6 @@
 """`FineTuned`: the model folder that `finetune` writes and `predict` reads."""
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -121,8 +120,4 @@ def load_tuned(model: str, embedding: Mapping[str, Any]) -> FineTuned:
 def load_tuned_or_weights(model: str, embedding: Mapping[str, Any]) -> FineTuned | Source:
     """Returns the model of a folder that finetune wrote. Of anything else, or for arguments of a `BertEmbedder`, which
     replaces the head, returns the weights."""
-    return FineTuned.load(model) if _has_settings(model) and not embedding else open_weights(model)
-
-
-def _has_settings(folder: Path) -> bool:
-    return os.path.exists(os.path.join(folder, "settings.json"))
+    return FineTuned.load(model) if native.has_settings(model) and not embedding else open_weights(model)

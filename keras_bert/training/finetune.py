@@ -79,7 +79,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         train: Training file: .tsv or .csv with a header, .jsonl, .json or .parquet; CoNLL's format for tag, SQuAD's
             .json for span. Its labels are those of the model.
         valid: Validation file in the same format, scored after each epoch. Default: a share of the training file.
-        model: Pretrained encoder: a folder or a name, see keras-bert presets.
+        model: Pretrained encoder: a folder or a name, see keras-bert presets. The head of a model for the same task and
+            labels is kept; otherwise a line says that the head is new, and why.
         output: Folder to write: the model, its vocabulary, labels and settings, metrics.json, a model card
             (README.md), and pictures if matplotlib is installed.
         task: classify: a label for each text or pair of texts; intent: the same, and with an out_of_scope_label, a

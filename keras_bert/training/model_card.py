@@ -64,7 +64,7 @@ def _predict(texts: Sequence[str]) -> str:
 def _base_model(base: dict[str, Any]) -> tuple[str, str]:
     """Returns lines of front matter about the pretrained weights, and their name in Markdown."""
     if "repository" not in base:
-        return "", _text(base["name"])
+        return base.get("front_matter", ""), _text(base["name"])
     language = (base["language"] or "").partition(",")[0]
     lines = {"language": language and LANGUAGES.get(language, "multilingual"),
              "license": (base["licence"] or "").lower(), "base_model": base["repository"]}

@@ -27,6 +27,7 @@ from keras_bert.training.checkpoints import weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
 from keras_bert.training.devices import strategy_scope
 from keras_bert.training.few_shot import FewShot
+from keras_bert.training.head import keep_head
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
@@ -85,10 +86,11 @@ def prepare(options: Options) -> Prepared:
     dropout = way.task.dropout if options.dropout is None else options.dropout
     with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
         model = _make_model(source, way.task, options, learning_rate, dropout, steps * options.epochs)
+        head = keep_head(model, task, source, options.few_shot)
     used = {"learning_rate": learning_rate, "dropout": dropout}
     report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split)
     lines = [f"data: {line}"
-             for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))]
+             for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))] + head
     if options.learning_rate is None:
         lines.append(f"learning rate: {learning_rate:g}, by default")
     return Prepared(options, task, tokenizer, valid, way, model, _run(options, task, used, mined, tokenizer, model),

@@ -24,6 +24,7 @@ def read(path: str, config: str | None = None) -> Source:
     """Reads a folder; ignores `config`, because `model.keras` contains the config."""
     model, labels, losses = load_model(path), read_labels(path), []
     settings = read_object(os.path.join(path, SETTINGS))
+    stored = model
     if isinstance(model, BertFeatureTagger):
         model, labels, losses = model.bert, None, ["no format stores the LSTMs of a tagger on a frozen encoder"]
     elif isinstance(model, BertEmbeddingClassifier):
@@ -33,7 +34,12 @@ def read(path: str, config: str | None = None) -> Source:
     weights = Weights.of(model)
     return Source(path, FORMAT.name, weights.config, weights.kind, TABLE, weights.shapes,
                   lambda name: weights.read[name](), {}, weights.options, read_tokenizer_files(path), labels, settings,
-                  losses=tuple(losses))
+                  losses=tuple(losses), model=stored)
+
+
+def has_settings(folder: Path) -> bool:
+    """Returns True if a folder has a model with a task."""
+    return os.path.exists(os.path.join(folder, SETTINGS))
 
 
 def write(weights: Weights, folder: str) -> None:

@@ -114,6 +114,7 @@ class Source:
     notes: tuple[str, ...] = ()  # the rules by which something ambiguous was read, for the report of `convert`
     losses: tuple[str, ...] = ()  # what the format stores and `Weights` cannot represent
     may_lack_pooler: bool = False  # also if the model uses the pooled output
+    model: Any = None  # the model itself, if the format stores it as a whole
 
     @functools.cached_property
     def tokenizer(self) -> BertTokenizer | None:
