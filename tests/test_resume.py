@@ -202,6 +202,19 @@ def test_a_run_of_any_kind_ends_as_one_that_was_not_interrupted(interrupted, tmp
     assert resumed.seen == ["begin", ("epoch", 1), *seen[seen.index(("epoch", 1)) + 3:]]
 
 
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize("saves", [3, 4, 5, 6, 9])  # the save that fails: of a step, of the best epoch, of its end
+def test_hooks_of_callbacks_are_pairs_wherever_a_run_was_stopped(interrupted, tmp_path, saves):
+    folder, arguments, seen = interrupted
+    first, resumed = Observer(), Observer()
+    with interrupted_after(saves):
+        finetune(output=tmp_path / "out", callbacks=[first], **arguments)
+    finetune(output=tmp_path / "out", callbacks=[resumed], **arguments)
+    begin, epoch, *rest = resumed.seen
+    assert first.seen == seen[:len(first.seen)] and rest == seen[-len(rest):]
+    assert (begin, epoch) == ("begin", [call for call in seen[:-len(rest)] if call[0] == "epoch"][-1])
+
+
 def test_other_arguments_or_files_are_refused(interrupted, tmp_path):
     folder, arguments, _ = interrupted
     checkpoints = tmp_path / "out.checkpoints"

@@ -73,7 +73,6 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
     def begin_epoch(epoch: int, logs: dict[str, float]) -> None:
         for variable, value in zip(model.metrics_variables, sums):
             variable.assign(value)
-        observers.on_epoch_begin(epoch)
 
     def after_batch(batch: int, logs: dict[str, float]) -> None:
         step, number = divmod(done * accumulation_steps + batch, accumulation_steps)
@@ -101,6 +100,7 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
     with recorded_signals(run.signals):
         while progress.epoch < epochs and progress.epoch - progress.best_epoch < (patience or epochs):
             epoch, done = progress.epoch, progress.step - progress.epoch * steps
+            observers.on_epoch_begin(epoch)
             if done < steps:
                 # `fit` resets the metrics' sums; after that, a resumed epoch gets its sums back.
                 sums = [float(variable) for variable in model.metrics_variables] if done else []
