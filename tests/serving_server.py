@@ -5,6 +5,7 @@ import concurrent.futures
 import contextlib
 import functools
 import http.client
+import inspect
 import json
 import os
 import pathlib
@@ -37,16 +38,21 @@ def sleep(seconds):
     return tf.raw_ops.DatasetToSingleElement(dataset=once, **kind)[0]
 
 
-class Echo(tf.Module):
-    """Gives each text back. "sleep 0.5" takes half a second; "until PATH" creates PATH.begun, and ends once there is a
-    file at PATH; "fail" is refused, with all that is in its batch."""
+def write_function(path, specs=None, **functions):
+    """Writes a SavedModel with functions as its signatures, by default of texts (and layers). Returns its path."""
+    module = tf.Module()
+    module.functions = {name: tf.function(function, input_signature=[
+        tf.TensorSpec([None], tf.int32 if column == "layers" else tf.string, column)
+        for column in inspect.signature(function).parameters] if specs is None else specs)
+        for name, function in functions.items()}
+    tf.saved_model.save(module, str(path), dict(module.functions))
+    return path
 
-    def __init__(self, version):
-        super().__init__()
-        self.version = tf.Variable(version)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
-    def __call__(self, text):
+def write_echo(path, number=1):
+    """Writes a SavedModel that gives each text back. "sleep 0.5" takes half a second; "until PATH" creates PATH.begun,
+    and ends once there is a file at PATH; "fail" is refused, with all that is in its batch. Returns its path."""
+    def echo(text):
         tf.debugging.assert_equal(tf.reduce_any(tf.equal(text, "fail")), False, "a text says fail")
         seconds = tf.strings.to_number(tf.strings.regex_replace(text, r"(?s)^(?:sleep ([0-9.]+))?.*$", r"0\1"))
         slept = sleep(tf.reduce_max(tf.concat([seconds, [0.0]], 0)))
@@ -58,53 +64,27 @@ class Echo(tf.Module):
                 slept += 1 + sleep(0.005)
         with tf.control_dependencies([slept]):
             rows = tf.ones_like(text, tf.int32)
-            return {"echo": tf.identity(text), "version": rows * self.version, "batch": rows * tf.size(text)}
+            return {"echo": tf.identity(text), "version": rows * number, "batch": rows * tf.size(text)}
+
+    return write_function(path, serving_default=echo)
 
 
-def write_echo(path, version=1):
-    """Writes an `Echo`; returns its path."""
-    tf.saved_model.save(echo := Echo(version), str(path), echo.__call__.get_concrete_function())
-    return path
+def lengths(text):
+    """The number of bytes and of characters of a text, and 2; "nan" has an embedding that is not finite."""
+    counts = [tf.strings.length(text), tf.strings.length(text, unit="UTF8_CHAR"), 2 * tf.ones_like(text, tf.int32)]
+    vectors = tf.cast(tf.stack(counts, axis=1), tf.float32)
+    return {"embedding": tf.where(tf.equal(text, "nan")[:, None], float("nan"), vectors)}
 
 
-def write_function(path, function=None, columns=("text",), **more):
-    """Writes a SavedModel with functions of strings as its signatures; returns its path."""
-    module, functions = tf.Module(), ({"serving_default": function} if function else {}) | more
-    module.functions = {name: tf.function(function, input_signature=[
-        tf.TensorSpec([None], tf.string, column) for column in columns]) for name, function in functions.items()}
-    tf.saved_model.save(module, str(path), dict(module.functions))
-    return path
+def unit_lengths(text):
+    """The same divided by its norm, and the number of bytes as that of tokens."""
+    return {"embedding": tf.linalg.l2_normalize(lengths(text)["embedding"], axis=1), "tokens": tf.strings.length(text)}
 
 
-class Lengths(tf.Module):
-    """Returns the number of bytes and of characters of a text, and 2; divided by their norm, if it counts tokens too.
-    "nan" has an embedding that is not finite."""
-
-    def __init__(self, counts):
-        super().__init__()
-        self._counts = counts
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
-    def __call__(self, text):
-        counts = [tf.strings.length(text), tf.strings.length(text, unit="UTF8_CHAR"), 2 * tf.ones_like(text, tf.int32)]
-        vectors = tf.cast(tf.stack(counts, axis=1), tf.float32)
-        vectors = tf.where(tf.equal(text, "nan")[:, None], float("nan"), vectors)
-        if not self._counts:
-            return {"embedding": vectors}
-        return {"embedding": tf.linalg.l2_normalize(vectors, axis=1), "tokens": counts[0]}
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "text")])
-    def query(self, text):
-        return self(tf.strings.join(["q: ", text]))
-
-
-class Ranker(tf.Module):
-    """Returns the number of bytes of both texts as the logit, with the opposite sign."""
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name) for name in ("text", "text_pair")])
-    def __call__(self, text, text_pair):
-        logit = -tf.cast(tf.strings.length(text) + tf.strings.length(text_pair), tf.float32)
-        return {"logit": logit, "score": tf.sigmoid(logit)}
+def rank(text, text_pair):
+    """The number of bytes of both texts as the logit, with the opposite sign."""
+    logit = -tf.cast(tf.strings.length(text) + tf.strings.length(text_pair), tf.float32)
+    return {"logit": logit, "score": tf.sigmoid(logit)}
 
 
 TOKEN = {"Authorization": "Bearer a secret"}
@@ -117,13 +97,11 @@ def limited_server():
     atexit.register(stack.close)
     folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
     (folder / "token").write_text("a secret\n")
-    for name, counts in (("words", True), ("plain", False)):
-        signatures = {"serving_default": (model := Lengths(counts)).__call__.get_concrete_function()} | (
-            {"query": model.query.get_concrete_function()} if counts else {})
-        tf.saved_model.save(model, str(folder / name), signatures)
-    tf.saved_model.save(ranker := Ranker(), str(folder / "ranker"), ranker.__call__.get_concrete_function())
-    models = {name: folder / name for name in ("words", "plain", "ranker")} | {
-        "echo": write_echo(folder / "echo"), "busy": folder / "echo"}
+    models = {"words": write_function(folder / "words", serving_default=unit_lengths,
+                                      query=lambda text: unit_lengths(tf.strings.join(["q: ", text]))),
+              "plain": write_function(folder / "plain", serving_default=lengths),
+              "ranker": write_function(folder / "ranker", serving_default=rank),
+              "echo": write_echo(folder / "echo"), "busy": folder / "echo"}
     return stack.enter_context(serving(
         models, "--max_body_mb=0.1", "--max_instances=5", "--max_characters=200", "--max_queue=2", "--timeout_s=2",
         "--body_timeout_s=2.5", "--max_inflight_mb=1", f"--token_file={folder}/token", headers=TOKEN))

@@ -60,10 +60,6 @@ def write_intents(folder, out_of_scope=False):
         (folder / name).write_text("".join(f"{text}\n" for text, _ in held_out[1:40:8]), encoding="utf-8")
 
 
-def write_intents_and_small_talk(folder):
-    write_intents(folder, out_of_scope=True)
-
-
 def write_domains(folder):
     """Texts of examples/intents, labelled with their domains."""
     rng = random.Random(0)
@@ -114,9 +110,13 @@ def write_entities(folder):
         (folder / f"{split}.conll").write_text("\n\n".join(some) + "\n", encoding="utf-8")
 
 
+def read_articles():
+    return json.loads((REAL / "qa/xquad/xquad.en.json").read_text(encoding="utf-8"))["data"]
+
+
 def write_questions(folder):
     """XQuAD, by article; its questions all have answers."""
-    articles = json.loads((REAL / "qa/xquad/xquad.en.json").read_text(encoding="utf-8"))["data"]
+    articles = read_articles()
     for split, some in (("train", articles[:1] + articles[3:]), ("valid", articles[1:2]), ("test", articles[2:3])):
         (folder / f"{split}.json").write_text(json.dumps({"version": "1.1", "data": some}), encoding="utf-8")
     paragraph = max(articles[2]["paragraphs"], key=lambda paragraph: len(paragraph["qas"]))
@@ -127,7 +127,7 @@ def write_questions(folder):
 
 def write_answers(folder):
     """XQuAD, by article: each question with the sentence of its answer."""
-    articles = json.loads((REAL / "qa/xquad/xquad.en.json").read_text(encoding="utf-8"))["data"]
+    articles = read_articles()
 
     def rows(some):
         for paragraph in (paragraph for article in some for paragraph in article["paragraphs"]):
@@ -175,7 +175,7 @@ def write_requests(folder):
 OF_PAGES = {
     "docs/search.md": write_requests,
     "docs/tasks/classify.md": write_domains,
-    "docs/tasks/intent.md": write_intents_and_small_talk,
+    "docs/tasks/intent.md": lambda folder: write_intents(folder, out_of_scope=True),
     "docs/tasks/multilabel.md": write_topics,
     "docs/tasks/regress.md": write_similarities,
     "docs/tasks/tag.md": write_entities,

@@ -27,9 +27,7 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
     (["finetune", "train.tsv"], 2, ["takes only flags, as --name=value", "train.tsv"]),
     (["predict", "--model=x", "--top_k=0", "hello"], 1, ["top_k must be at least 1", "0"]),
     (["predict", "--model=x"], 1, ["texts as arguments or --input", "neither"]),
-    (["predict", "--model=x", "--input=y", "z"], 1, ["both"]),
     (["predict", "--model=/nowhere", "hello"], 1, ["/nowhere", "there is no such folder"]),
-    (["export", "--model=/nowhere", "--output=/tmp/never"], 1, ["/nowhere"]),
     (["export", "--model=x", "--output=y", "--dtype=int8"], 2, ["--dtype", "int8"]),
     # The names of other libraries and of older versions.
     (["fintune"], 2, ["'fintune' is not a command; did you mean finetune?"]),
@@ -116,23 +114,22 @@ GOOD = "text\tlabel\nplay\tmusic\nturn on\tlight\n"
      "a classifier needs at least two labels; every text has the label 'music'"),
     ("valid.tsv", GOOD + "fly\tnone\n", [], "row 4: label 'none' does not occur in the training file; correct it, or "
      "if it marks texts that are out of scope, pass --out_of_scope_label='none'"),
+    ("valid.conll", "play O\nkim B-person\n", ["--task=tag", "--train=places.conll"],
+     "row 1: tag 'B-person' does not occur in the training file; correct it, or add sentences with it there"),
+    ("train.conll", "play O\n", [], "; for tagged words, pass --task='tag'"),
+    ("train.json", '{"version": "1", "data": []}', [], "; for questions as in SQuAD, pass --task='span'"),
     ("valid.tsv", GOOD, ["--out_of_scope_label=none"], "no text has the --out_of_scope_label 'none'"),
 ])
-def test_a_message_about_a_file_says_what_to_do(run, intents, pretrained, tmp_path, name, content, flags, message):
+def test_a_message_about_a_file_says_what_to_do(run, intents, pretrained_once, tmp_path, monkeypatch, name, content,
+                                                flags, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "places.conll").write_text("play O\nseoul B-place\n")
     path = tmp_path / name
     path.write_text(content)
     status, output, messages = run(*finetune_command(
-        intents, pretrained, tmp_path / "out", f"--{path.stem}={path}", *flags))
-    assert (status, output, messages) == (1, [], [f"keras-bert: {path}: {message}"])
-
-
-def test_a_tag_that_the_training_file_lacks(run, pretrained, tmp_path):
-    (tmp_path / "train.conll").write_text("play O\nseoul B-place\n")
-    (tmp_path / "valid.conll").write_text("play O\nkim B-person\n")
-    paths = tmp_path / "train.conll", tmp_path / "valid.conll"
-    assert run(*finetune_command(paths, pretrained, tmp_path / "out", "--task=tag"))[::2] == (
-        1, [f"keras-bert: {paths[1]}: row 1: tag 'B-person' does not occur in the training file; correct it, or add "
-            "sentences with it there"])
+        intents, pretrained_once, tmp_path / "out", f"--{path.stem}={path}", *flags))
+    assert (status, output, len(messages)) == (1, [], 1)
+    assert messages[0].startswith(f"keras-bert: {path}: ") and messages[0].endswith(message)
 
 
 def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, tmp_path):
@@ -146,8 +143,6 @@ def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, tmp_path
              f"a data file {found}; to answer all of them, pass --output and --input={pattern}"),
             (["predict", model, f"--input={folder}", out], is_folder),
             (["predict", model, f"--input={folder}/", out], is_folder),
-            (["make-vocab", f"--input={folder}", out, "--vocab_size=300"], is_folder),
-            (["evaluate", model, f"--data={folder}"], f"a data file {found}"),
             (["finetune", f"--train={folder}", f"--model={pretrained_once}", out], f"a data file {found}")):
         status, _, [*_, line] = run(*arguments)
         assert status == 1 and line.startswith(f"keras-bert: {folder}") and line.endswith(f": {message}")
@@ -189,6 +184,9 @@ def test_wrong_folders(run, trained, pretrained, intents, tmp_path):
             (["export", f"--model={pretrained}", f"--output={trained}"],
              f"{trained}: exists already; pass another path or --overwrite")):
         assert run(*arguments)[::2] == (1, [f"keras-bert: {message}"])
+    cut(trained / "model.keras")
+    status, output, [message] = run("predict", f"--model={trained}", "hello")
+    assert (status, output) == (1, []) and "model.keras" in message
 
 
 def test_neither_help_nor_refusals_of_values_import_tensorflow():
@@ -202,26 +200,22 @@ def test_neither_help_nor_refusals_of_values_import_tensorflow():
     assert "--learning_rate" in run.stdout
 
 
-@pytest.mark.parametrize("module,command", [
-    ("seqeval.metrics", "pip install seqeval"), ("scipy.stats", "pip install scipy"),
-    ("pyarrow", "pip install pyarrow"), ("tensorboard", "pip install tensorboard"),
-    ("httptools", "pip install httptools")])
-def test_a_missing_library_is_named_with_its_command(run, intents, pretrained, tmp_path, monkeypatch, module, command):
-    tagged = tmp_path / "tagged.conll"
-    tagged.write_text("play B-a\n")
-    rows = tmp_path / "rows.tsv"
-    rows.write_text("text\tlabel\nplay\t1\n")
-    finetune = finetune_command(intents, pretrained, tmp_path / "out")
-    arguments = {"seqeval.metrics": [*finetune, "--task=tag", f"--train={tagged}", f"--valid={tagged}"],
-                 "scipy.stats": [*finetune, "--task=regress", f"--train={rows}", f"--valid={rows}"],
-                 "pyarrow": [*finetune, f"--train={shutil.copy(rows, tmp_path / 'rows.parquet')}"],
-                 "tensorboard": [*finetune, f"--log_dir={tmp_path}/logs"],
-                 "httptools": ["serve", "--model=x"]}[module]
+@pytest.mark.parametrize("module, package, flags", [
+    ("seqeval.metrics", "seqeval", ["--task=tag", "--train=tagged.conll", "--valid=tagged.conll"]),
+    ("scipy.stats", "scipy", ["--task=regress", "--train=rows.tsv", "--valid=rows.tsv"]),
+    ("pyarrow", "pyarrow", ["--train=rows.parquet"]), ("tensorboard", "tensorboard", ["--log_dir=logs"]),
+    ("httptools", "httptools", None)])
+def test_a_missing_library_is_named_with_its_command(run, intents, pretrained_once, tmp_path, monkeypatch, module,
+                                                     package, flags):
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("tagged.conll", "play B-a\n"), ("rows.tsv", "text\tlabel\nplay\t1\n"), ("rows.parquet", "")):
+        (tmp_path / name).write_text(content)
     find = keras_bert.training.run.importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *more: name != module and find(name, *more) or None)
     monkeypatch.setitem(sys.modules, module, None)
-    status, _, messages = run(*arguments)
-    assert status == 1 and len(messages) == 1 and messages[0].endswith(command)
+    status, _, messages = run(*(
+        ["serve", "--model=x"] if flags is None else finetune_command(intents, pretrained_once, "out", *flags)))
+    assert status == 1 and len(messages) == 1 and messages[0].endswith(f"pip install {package}")
 
 
 def test_no_message_names_an_index_that_lacks_the_package():
@@ -259,16 +253,11 @@ def test_messages_for_python_have_no_flags(trained, intents, pretrained):
     model = FineTuned.load(trained)
     for call, message in (
             (lambda: model.predict(["a"], top_k=0), "top_k must be at least 1; got 0"),
-            (lambda: model.predict(["a"], batch_size=0), "batch_size must be at least 1; got 0"),
             (lambda: keras_bert.finetune(*intents, model=pretrained, output=trained),
              f"{trained}: exists already; pass another path or overwrite=True"),
             (lambda: keras_bert.finetune(*intents, model=pretrained, output="x", task="ner"),
              "task must be one of intent, classify, multilabel, regress, tag, span, choice, embed, rerank; got 'ner'; "
-             "did you mean tag?"),
-            (lambda: keras_bert.finetune([("a", "b"), ("a", "b", "c")], intents[1], model=pretrained, output="x"),
-             "train: row 2: must have 2 values as the first row; got ('a', 'b', 'c')"),
-            (lambda: keras_bert.finetune({"text": ["a"]}, intents[1], model=pretrained, output="x"),
-             "train must be a path, a DataFrame or a list of rows; got {'text': ['a']}")):
+             "did you mean tag?")):
         with pytest.raises(InputError) as error:
             call()
         assert str(error.value) == message
@@ -285,12 +274,6 @@ def test_a_text_of_megabytes_is_cut(run, intents, pretrained, tmp_path):
     with open(intents[0], "a") as file:
         file.write("play music " * 200_000 + "\tmusic\n" + "x" * 2_000_000 + "\tlight\n")
     assert run(*finetune_command(intents, pretrained, tmp_path / "out"))[0] == 0
-
-
-def test_a_broken_model_is_one_line(run, trained):
-    cut(trained / "model.keras")
-    status, output, messages = run("predict", f"--model={trained}", "hello")
-    assert status == 1 and output == [] and len(messages) == 1 and "model.keras" in messages[0]
 
 
 def test_a_reader_that_leaves_is_no_error():

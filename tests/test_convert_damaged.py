@@ -13,18 +13,13 @@ import pytest
 import record_transformers4
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
+from test_formats import make
 
-from keras_bert.convert import convert
-from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier, BertEmbedder
-from keras_bert.text import BertTokenizer
-from keras_bert.weights import huggingface, kerashub, sentence_transformers, tf1
-from keras_bert.weights import native as own
+from keras_bert.convert import FORMATS, convert
 from keras_bert.weights.bundle import write_bundle
-from keras_bert.weights.source import Weights
 
 import zoo
-from conftest import TINY, TINY_VOCABULARY, randomize, write_huggingface
+from conftest import TINY_VOCABULARY
 
 KERNEL = "encoder.layer.1.intermediate.dense.weight"
 
@@ -33,20 +28,12 @@ KERNEL = "encoder.layer.1.intermediate.dense.weight"
 def whole(tmp_path_factory):
     """One encoder in several formats, and a TensorFlow model of transformers 4."""
     path = tmp_path_factory.mktemp("whole")
-    bert = randomize(BertLayer(TINY))
-    write_huggingface(path / "huggingface", bert)
-    for name, module in (("tf1", tf1), ("keras_bert", own), ("kerashub", kerashub)):
-        (path / name).mkdir()
-        module.write(Weights.of(bert, BertTokenizer(TINY_VOCABULARY)), path / name)
-    classifier = Weights.of(randomize(BertClassifier(bert, 2)), BertTokenizer(TINY_VOCABULARY), ["a", "b"],
-                            {"task": "intent", "max_length": 128, "pairs": False, "threshold": 0.5})
-    for name, module in (("huggingface", huggingface), ("tf1", tf1), ("keras_bert", own), ("kerashub", kerashub)):
-        (path / f"{name} classifier").mkdir()
-        module.write(classifier, path / f"{name} classifier")
+    models = {"": make("encoder", "two blocks"), " classifier": make("intent", "two blocks")}
+    for name, form in ((name, form) for name in models for form in ("huggingface", "tf1", "keras_bert", "kerashub")):
+        (path / f"{form}{name}").mkdir()
+        FORMATS[form].write(models[name], path / f"{form}{name}")
     (path / "sentence_transformers").mkdir()
-    sentence_transformers.write(
-        Weights.of(BertEmbedder(bert, "mean", True), BertTokenizer(TINY_VOCABULARY),
-                   settings={"task": "embed", "max_length": 20}), path / "sentence_transformers")
+    FORMATS["sentence_transformers"].write(make("max", "two blocks"), path / "sentence_transformers")
     shutil.copytree(path / "huggingface", path / "shards")
     split(path / "shards")
     shutil.copytree(record_transformers4.FOLDER / "TFBertForPreTraining", path / "transformers4")
@@ -109,11 +96,6 @@ def loop(name):
     return damage
 
 
-def a_folder(path):
-    (path / "model.safetensors").unlink()
-    (path / "model.safetensors").mkdir()
-
-
 def folder_loop(path):
     shutil.rmtree(path)
     path.symlink_to(path.name)
@@ -136,24 +118,22 @@ def saved_by_torch(edit):
 SHARDS = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
 
 
-def split(path):
-    """Shards and their index instead of model.safetensors."""
-    changed = load_file(path / "model.safetensors")
+def split(path, save=save_file, suffix="safetensors"):
+    """Two shards and their index instead of model.safetensors."""
+    tensors = load_file(path / "model.safetensors")
     (path / "model.safetensors").unlink()
-    files = dict(zip(sorted(changed), SHARDS * len(changed)))
-    for shard in SHARDS:
-        save_file({key: changed[key] for key, file in files.items() if file == shard}, path / shard)
-    write_index(path, {"weight_map": files})
-
-
-def write_index(path, values):
-    (path / "model.safetensors.index.json").write_text(json.dumps(values))
+    stem = "model" if suffix == "safetensors" else "pytorch_model"
+    shards = [f"{stem}-0000{i}-of-00002.{suffix}" for i in (1, 2)]
+    files = dict(zip(sorted(tensors), shards * len(tensors)))
+    for shard in shards:
+        save({key: tensors[key] for key, file in files.items() if file == shard}, path / shard)
+    (path / f"{stem}.{suffix}.index.json").write_text(json.dumps({"weight_map": files}))
 
 
 def index(edit):
     def damage(path):
-        values = json.loads((path / "model.safetensors.index.json").read_text())
-        write_index(path, edit(values["weight_map"]))
+        path /= "model.safetensors.index.json"
+        path.write_text(json.dumps(edit(json.loads(path.read_text())["weight_map"])))
 
     return damage
 
@@ -191,23 +171,6 @@ def variables(edit):
     return damage
 
 
-def raw(name, dtype, size):
-    """Zeros as one of the tensors, in a type that NumPy or this package lacks."""
-    def damage(path):
-        arrays = load_file(path / "model.safetensors")
-        shape = arrays[name].shape
-        arrays[name] = np.zeros((*shape, size), np.uint8)
-        save_file(arrays, path / "model.safetensors")
-        content = (path / "model.safetensors").read_bytes()
-        end = 8 + int.from_bytes(content[:8], "little")
-        header = json.loads(content[8:end])
-        header[name] |= {"dtype": dtype, "shape": shape}
-        header = json.dumps(header).encode()
-        (path / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + content[end:])
-
-    return damage
-
-
 TF_KERNEL = "nsp___cls/tf_bert_for_pre_training/nsp___cls/seq_relationship/kernel:0"
 TF_TIED = "mlm___cls/tf_bert_for_pre_training/bert/embeddings/word_embeddings/weight:0"
 
@@ -241,10 +204,6 @@ def a_group(file):
 
 def no_layers(file):
     del file.attrs["layer_names"]
-
-
-def other_names(file):
-    file["nsp___cls"].attrs["weight_names"] = ["tf_bert/nsp___cls/pooled/kernel:0"]
 
 
 def config(**changes):
@@ -329,7 +288,6 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", loop("config.json"), "config.json"),
     ("huggingface", folder_loop, "source"),
     ("shards", without(SHARDS[1]), SHARDS[1]),
-    ("shards", cut("model.safetensors.index.json", 0.5), "index.json: not a JSON file"),
     ("shards", index(lambda files: [files]), "index.json: weight_map must map"),
     ("shards", index(lambda files: {"weight_map": []}), "index.json: weight_map must map"),
     ("shards", index(lambda files: {"weight_map": files | {"x": SHARDS[0]}}), "x is only in the index"),
@@ -338,7 +296,6 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("transformers4", cut("tf_model.h5", 0.5), "tf_model.h5: not a complete HDF5 file"),
     ("transformers4", loop("tf_model.h5"), "tf_model.h5: cannot be read: Too many levels of symbolic links"),
     ("transformers4", hdf5(no_layers), "tf_model.h5: not a complete HDF5 file of a TFBert… model"),
-    ("transformers4", hdf5(other_names), "tf_model.h5: not a complete HDF5 file of a TFBert… model"),
     ("transformers4", hdf5(a_group), "tf_model.h5: not a complete HDF5 file of a TFBert… model"),
     ("transformers4", hdf5(reshaped), "cls.seq_relationship.weight has shape (3, 8), but the config gives (2, 8)"),
     ("transformers4", hdf5(untied), "must equal bert/tf_bert_for_pre_training/bert/embeddings/word_embeddings"),
@@ -348,32 +305,22 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", config(vocab_size=61), "embeddings.word_embeddings.weight has shape (60, 16)"),
     ("huggingface", more_pieces, "its vocabulary must have at most the config's vocab_size (60) tokens; got 62"),
     ("keras_bert", cut("model.keras", 0.9), "model.keras"),
-    ("hub", without("variables/variables.index"), "variables"),
     ("hub", cut("variables/variables.data-00000-of-00001", 0.5), "variables"),
     ("hub", without("assets/bert_config.json"), "bert_config.json: not found"),
-    ("huggingface", text("config.json", "{"), "config.json: not a JSON file"),
-    ("huggingface", text("config.json", "[1]"), "config.json: a config file must hold one JSON object"),
     ("huggingface", text("config.json", "[" * 100_000), "config.json: not a JSON file"),
     ("huggingface", config(num_hidden_layers=10**9), "1000000000 blocks must have more than 39 weights"),
     ("huggingface", config(embedding_size=8), "embedding_size must be hidden_size (16), as these hugg"),
-    ("huggingface", config(model_type="deberta"), "model_type must be one of bert, roberta"),
-    ("huggingface", config(position_embedding_type="relative_key"), "position_embedding_type must be absolute"),
-    ("huggingface", config(hidden_act="mish"), "hidden_act must be one of"),
-    ("huggingface", config(hidden_size="16"), "hidden_size must be int"),
     ("huggingface", config(keras_bert=[1]), "keras_bert in config.json must be an object"),
     ("huggingface", text("model.safetensors", b"version https://git-lfs.github.com/spec/v1\noid sha256:5d\nsize 9\n"),
      "model.safetensors: is a pointer of Git LFS, not the weights; run git lfs pull"),
     ("huggingface", without("config.json"), "config.json: not found; copy the model's there"),
-    ("huggingface", a_folder, "model.safetensors: cannot be read: Is a directory"),
-    ("huggingface", text("model.safetensors", b"\xff" * 64), "model.safetensors"),
+    ("huggingface", text("model.safetensors", b"\xff" * 64), "model.safetensors: not a complete safetensors file"),
     ("huggingface", tensors(lambda changed: changed[KERNEL].fill(np.nan)), "must give the same outputs"),
     ("huggingface", text("vocab.txt", b"\xff\xfe"), "vocab.txt: must be UTF-8 text"),
     ("huggingface", text("vocab.txt", "a\nb\n"), "missing [PAD], [UNK], [CLS], [SEP]"),
-    ("huggingface", text("tokenizer_config.json", "{'do_lower_case': True}"), "tokenizer_config.json: not a JSON file"),
     ("huggingface", text("added_tokens.json", f'{{"more": {10**12}}}'), f"got {10**12} for 'more'"),
     ("huggingface", tokenizer_json(type="BPE"), "must be a WordPiece tokenizer"),
     ("huggingface", tokenizer_json(vocab={"[PAD]": -1}), "got -1 for '[PAD]'"),
-    ("huggingface", config(hidden_act=["gelu"]), "hidden_act must be str; got ['gelu']"),
     ("huggingface", config(hidden_activation=["gelu"]), "hidden_activation contradicts"),
     ("huggingface", config(vocab_size=10**30), "vocab_size must be at least 1 and below 2**31"),
     ("huggingface", config(hidden_size=2**30, intermediate_size=2**31 - 1, num_attention_heads=1),
@@ -383,24 +330,18 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", config(architectures=[["x"]]), "architectures in config.json must be a list of names"),
     ("huggingface", text("tokenizer_config.json", "[]"), "tokenizer_config.json: must hold one JSON object; got []"),
     ("huggingface", text("tokenizer_config.json", '{"added_tokens_decoder": ["a"]}'), "source: must be whole"),
-    ("huggingface", text("tokenizer.json", "null"), "tokenizer.json: must hold one JSON object; got None"),
     ("huggingface", text("tokenizer.json", '{"added_tokens": [1]}'), "source: must be whole and of its format"),
     ("huggingface", tokenizer_json(vocab={token: id for id, token in enumerate([*TINY_VOCABULARY[:9], "\ud800"])}),
      "source: must be whole and of its format"),
-    ("huggingface", raw(KERNEL, "F8_E4M3", 1), f"source: {KERNEL}: must be whole and of its format: AttributeError"),
-    ("huggingface", raw(KERNEL, "C64", 8), f"source: {KERNEL}: must be whole and of its format: TypeError: its numbers "
-     "must be real; got complex64"),
     ("huggingface classifier", tensors(lambda changed: changed.pop("classifier.bias")), "missing classifier.bias"),
     ("huggingface classifier", tensors(lambda changed: changed.update(
         {name: array[:0] for name, array in changed.items() if "classifier" in name})), "at least one class; got 0"),
     ("huggingface classifier", config(classifier_dropout="much"), "the dropout rate of the head must be"),
     ("huggingface classifier", config(id2label=["a", "b"]), "id2label in config.json must be an object"),
     ("huggingface classifier", config(keras_bert={"task": "intent", "max_length": "long"}), "max_length must be"),
-    ("tf1", text("bert_model.ckpt.index", ""), "bert_model.ckpt.index"),
     ("tf1 classifier", text("keras_bert_settings.json", "[]"), "keras_bert_settings.json: must hold one JSON object"),
     ("tf1 classifier", text("labels.json", '["a"]'), "labels must be the names of the 2 classes; got ['a']"),
     ("tf1", text("keras_bert_settings.json", '{"hidden_act": ["gelu"]}'), "hidden_act must be str; got ['gelu']"),
-    ("tf1 classifier", variables(lambda arrays: arrays.pop("output_bias")), "missing output_bias"),
     ("tf1 classifier", variables(lambda arrays: arrays.update(output_bias=np.float32(1))), "output_bias has shape ()"),
     ("tf1 classifier", variables(lambda arrays: arrays.update(output_bias=np.array(["a", "b"]))),
      "output_bias: must be whole and of its format: TypeError: its numbers must be real"),
@@ -410,37 +351,26 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("keras_bert classifier", keras_config(bert=LAMBDA), "model.keras"),
     ("keras_bert classifier", keras_config(bert=PROCESS), "model.keras"),
     ("keras_bert classifier", keras_config(num_classes="two"), "model.keras"),
-    ("keras_bert classifier", text("settings.json", "3"), "settings.json: must hold one JSON object"),
     ("kerashub", text("model.weights.h5", "no HDF5"), "model.weights.h5: not a complete HDF5 file"),
     ("kerashub", values("config.json", class_name="RobertaBackbone"), "class_name must be BertBackbone"),
-    ("kerashub", values("config.json", config={"num_layers": 10**9}), "1000000000 blocks must have more than"),
     ("kerashub classifier", values("task.json", config={"activation": "softmax"}), "activation must be linear"),
-    ("kerashub classifier", preset_bias(data=np.array([b"a", b"b"])), "layers/dense/vars/1: must be whole and of its"),
     ("kerashub classifier", preset_bias(data=np.zeros(2, [("a", "f4")])), "layers/dense/vars/1: must be whole and of"),
-    ("kerashub classifier", preset_bias(data=np.zeros(2, "V3")), "layers/dense/vars/1: must be whole and of"),
     ("kerashub classifier", preset_bias(shape=2, dtype="f4", external=[("labels.json", 0, 8)]),
      "must be stored in this file"),
     ("kerashub classifier", values("preprocessor.json", config={"sequence_length": "x"}), "sequence_length must be"),
     ("kerashub", preset(PRESET_KEY, "model.weights.h5"), f"missing model.weights.h5/{PRESET_KEY}"),
-    ("kerashub", preset(PRESET_KEY, "model.weights.h5", data=np.zeros(16)), "has shape (16,), but the config gives"),
-    ("kerashub", preset("layers/more/vars/0", "model.weights.h5", data=np.zeros(2)), "unexpected model.weights.h5/la"),
     ("kerashub classifier", preset("layers/dense/vars/0"), "missing task.weights.h5/layers/dense/vars/0"),
     ("kerashub", text("config.json", '{"class_name": "BertBackbone"}'), "config.json: must be a KerasHub object"),
-    ("kerashub classifier", values("task.json", class_name="BertTextEmbedder"), "class_name must be BertMaskedLM or"),
     ("sentence_transformers", modules("Transformer", "Dense", "Pooling"), "Pooling and perhaps Normalize; got"),
     ("sentence_transformers", text("modules.json", '[{"type": "custom_st.Transformer", "path": ""}]'),
      "got custom_st.Transformer; to read the encoder alone, remove modules.json"),
     ("sentence_transformers", modules("Transformer", "Pooling", path="../other"), "a list of different modules"),
     ("sentence_transformers", modules("Transformer", "Pooling", "Pooling"), "a list of different modules"),
     ("sentence_transformers", text("modules.json", "[]"), "got none; to read the encoder alone"),
-    ("sentence_transformers", text("modules.json", "{"), "modules.json: not a JSON file"),
     ("sentence_transformers", text("modules.json", '{"type": 1}'), "must be a list of different modules"),
     ("sentence_transformers", without(POOLING), f"{POOLING}: cannot be read"),
-    ("sentence_transformers", text(POOLING, "{}"), "the pooling mode must be one of mean, cls, max; got []"),
     ("sentence_transformers", text(POOLING, '{"pooling_mode": [["mean"]]}'), "got [['mean']]"),
-    ("sentence_transformers", values(POOLING, pooling_mode_max_tokens=True), "got ['mean', 'max']"),
-    ("sentence_transformers", values(POOLING, pooling_mode_mean_tokens=False, pooling_mode_mean_sqrt_len_tokens=True),
-     "got ['mean_sqrt_len_tokens']"),
+    ("sentence_transformers", values(POOLING, pooling_mode_cls_token=True), "got ['cls', 'max']"),
     ("sentence_transformers", values(POOLING, word_embedding_dimension=17), "dimension must be 16; got 17"),
     ("sentence_transformers", values("2_Normalize/config.json", module_input_name="token_embeddings"),
      "must be sentence_embedding"),
@@ -450,7 +380,6 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
      "default_prompt_name must be one of query, document; got 'passage'"),
     ("sentence_transformers", values(LIBRARY, prompts={"query": 7}), "prompts must be texts by name; got"),
     ("sentence_transformers", values(LIBRARY, prompts=["query"]), "prompts must be an object; got ['query']"),
-    ("sentence_transformers", config(model_type="mpnet"), "electra, distilbert; got 'mpnet'"),
     ("huggingface", config(num_attention_heads=5), "config.json: hidden_size must be"),
 ])
 def test_damage_is_one_line(run, whole, tmp_path, monkeypatch, form, damage, words):
@@ -469,7 +398,6 @@ def test_damage_is_one_line(run, whole, tmp_path, monkeypatch, form, damage, wor
 @pytest.mark.peers
 @pytest.mark.parametrize("damage,words", [
     (pickled(b""), "EOFError"),
-    (pickled(b"garbage"), "Unsupported operand 103"),
     (pickled(b"cos\nsystem\n(S'touch ran'\ntR."), ": unsupported GLOBAL os.system"),
     (pickled(b"cbuiltins\neval\n(S'1'\ntR."), ": Unsupported global: GLOBAL eval"),
     (pickled(b"PK\x03\x04"), "pytorch_model.bin: not a complete pickle of tensors alone"),

@@ -73,27 +73,6 @@ def test_pooling_counts_no_padding(bert, pooling, normalize, layout):
     np.testing.assert_allclose(numpy(model(inputs)), wanted, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize(("pooling", "normalize"), [("cls", False), ("max", True)])
-def test_poolings(tmp_path, pooling, normalize):
-    columns = {"text_column": "question"}
-    source = open_source(write(tmp_path / "folder", pooling, normalize, columns=columns))
-    assert source.options == {"pooling": pooling, "normalize": normalize}
-    assert source.settings == {"task": "embed", "max_length": 20, "columns": columns}
-    # The library has files of its own for the other settings.
-    assert json.loads((tmp_path / "folder/keras_bert_settings.json").read_text()) == {"columns": columns}
-
-
-def test_round_trip(folder, tmp_path):
-    found = convert(folder, tmp_path / "keras", "keras_bert")
-    assert found.keys() == {"sequence_output", "embedding"} and max(found.values()) == 0
-    convert(tmp_path / "keras", tmp_path / "second", "sentence_transformers")
-    files = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    assert files == sorted(path.relative_to(tmp_path / "second") for path in (tmp_path / "second").rglob("*")
-                           if path.is_file())
-    for file in files:
-        assert (folder / file).read_bytes() == (tmp_path / "second" / file).read_bytes(), file
-
-
 def test_other_formats_cannot_store_the_pooling(folder, tmp_path):
     lines = []
     with pytest.raises(InputError, match="tf1 cannot store these weights exactly: it stores .*, not embedding"):

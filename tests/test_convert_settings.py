@@ -6,12 +6,11 @@ import dataclasses
 import functools
 import json
 import shutil
-import unicodedata
 
 import numpy as np
 import pytest
 
-from keras_bert.convert import FORMATS, conversion, convert, open_source
+from keras_bert.convert import conversion, convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
@@ -37,16 +36,10 @@ TASKS = {  # task: (the task, a dropout rate, an input)
     "span": (Span(80, 40, -1.5), None, (TEXT, PAIR)),
     "choice": (MultipleChoice(50), 0.1, (TEXT, [PAIR, PAIR[::-1]])),
 }
-STORED = {  # format: the tasks that it stores, one of them for our own
-    "keras_bert": ("tag",), "huggingface": TASKS, "tf1": ("intent", "classify", "span"),
-    "kerashub": ("intent", "classify"),
-}
-
-
-def make(name, tokenizer=None):
+def make(name):
     task, dropout, _ = TASKS[name]
     model = randomize(new_head(task, BertLayer(CONFIG), dropout))
-    return FineTuned(model, tokenizer or BertTokenizer(TINY_VOCABULARY), task, {"text_column": "utterance"})
+    return FineTuned(model, BertTokenizer(TINY_VOCABULARY), task, {"text_column": "utterance"})
 
 
 @pytest.fixture(autouse=True)
@@ -89,35 +82,16 @@ def huggingface(converted, tmp_path):
     return lambda name: shutil.copytree(converted(name), tmp_path / "out")
 
 
-@pytest.mark.parametrize(("form", "name"), [(form, name) for form, names in STORED.items() for name in names])
-def test_the_task_comes_back(folders, tmp_path, form, name):
-    lines = []
-    convert(folders / name, tmp_path / form, form, report=lines.append)
-    convert(tmp_path / form, tmp_path / "back", "keras_bert")
-    before, after = make(name), FineTuned.load(tmp_path / "back")
-    assert after.task == before.task == TASKS[name][0] and after.columns == before.columns
-    assert (tmp_path / "back/settings.json").read_text() == (folders / name / "settings.json").read_text()
-    assert after.tokenizer.rules == before.tokenizer.rules
-    assert after.tokenizer.vocabulary == before.tokenizer.vocabulary
-    assert after.model.bert.config == before.model.bert.config == CONFIG
-    assert getattr(after.model, "dropout", None) == TASKS[name][1]
-    for one, other in zip(after.model.get_weights(), before.model.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert any(line.startswith(f"task {name}, max_length {before.task.max_length}") for line in lines)
-    assert {*FORMATS} - {"garden", "hub", "sentence_transformers"} == {*STORED}  # these store none of these tasks
-
-
-def test_what_a_library_does_not_apply_is_said(folders, tmp_path):
+def test_the_task_comes_back(folders, tmp_path):
     lines = []
     convert(folders / "span", tmp_path / "out", "huggingface", report=lines.append)
+    assert any(line.startswith("task span, max_length 80") for line in lines)
     assert ("config.json stores, but huggingface does not apply: doc_stride 40, null_threshold -1.5, columns "
             "{'text_column': 'utterance'}") in lines
-
-
-@pytest.mark.parametrize("form", ["hub", "garden"])
-def test_a_task_without_a_place_is_refused(folders, tmp_path, form):
-    with pytest.raises(InputError, match="not classification"):
-        convert(folders / "intent", tmp_path / "out", form)
+    convert(tmp_path / "out", tmp_path / "back", "keras_bert")
+    back = FineTuned.load(tmp_path / "back")
+    assert back.task == TASKS["span"][0] and back.columns == {"text_column": "utterance"}
+    assert (tmp_path / "back/settings.json").read_text() == (folders / "span/settings.json").read_text()
 
 
 LABELS = ["LABEL_0", "LABEL_1", "LABEL_2"]
@@ -197,30 +171,6 @@ def change(folder, file="config.json", **changes):
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_problem_type_decides(huggingface, tmp_path):
-    """Whoever trains a folder again in transformers with another problem leaves our settings in config.json."""
-    huggingface("intent")
-    assert json.loads((tmp_path / "out/config.json").read_text())["problem_type"] == "single_label_classification"
-    change(tmp_path / "out", problem_type="multi_label_classification")
-    settings = open_source(tmp_path / "out").settings
-    assert settings == {"task": "multilabel", "max_length": 100, "pairs": False}
-    lines = []
-    convert(tmp_path / "out", tmp_path / "back", "huggingface", report=lines.append)
-    again = json.loads((tmp_path / "back/config.json").read_text())
-    assert again["problem_type"] == "multi_label_classification" and again["keras_bert"] == settings
-
-
-@pytest.mark.parametrize("form", ["huggingface", "kerashub", "tf1"])
-def test_thresholds_of_multiple_labels(folders, tmp_path, form):
-    source, lines = shutil.copytree(folders / "intent", tmp_path / "source"), []
-    settings = {"task": "multilabel", "max_length": 100, "pairs": False, "thresholds": [0.3, 0.6]}
-    (source / "settings.json").write_text(json.dumps(settings))
-    convert(source, tmp_path / form, form, report=lines.append)
-    assert open_source(tmp_path / form).settings == settings
-    assert any(line.startswith(f"{FORMATS[form].settings_file} stores, but {form} does not apply: ")
-               and "thresholds [0.3, 0.6]" in line for line in lines)
-
-
 @pytest.mark.parametrize(("name", "changes", "words"), [
     ("intent", {"threshold": "x"}, "settings of the task intent: threshold must be a number; got 'x'"),
     ("intent", {"pairs": "no"}, "settings of the task intent: pairs must be True or False; got 'no'"),
@@ -272,31 +222,31 @@ def test_without_a_vocabulary_the_result_takes_no_texts(folders, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "changes", "settings", "note"), [
+    ("intent", {"problem_type": "multi_label_classification"},
+     {"task": "multilabel", "max_length": 100, "pairs": False}, ""),
     ("classify", {"problem_type": "multi_label_classification",
                   "keras_bert": {"task": "multilabel", "max_length": 50, "thresholds": [0.3, 0.6]}},
      {"task": "multilabel", "max_length": 50, "pairs": False},
      "the 2 thresholds are ignored, because the model has 3 labels: 0.5 for each"),
     ("tag", {"keras_bert": {"task": "span", "max_length": 7}}, {"task": "tag", "max_length": 128},
      "settings of the task span are ignored"),
+    # As in transformers, one label is a regression, also without the name of a class.
+    ("regress", {"architectures": None, "problem_type": None, "keras_bert": {}},
+     {"task": "regress", "max_length": 64, "pairs": False}, ""),
 ])
-def test_settings_of_another_training_are_ignored(huggingface, name, changes, settings, note):
+def test_settings_of_another_training_are_ignored(huggingface, tmp_path, name, changes, settings, note):
     """Whoever trains a folder again in transformers with another head or labels leaves our settings in config.json."""
     source = huggingface(name)
     change(source, **changes)
     opened = open_source(source)
-    assert opened.settings == settings and any(note in line for line in opened.notes)
+    assert opened.settings == settings and note in "\n".join(opened.notes)
+    convert(source, tmp_path / "back", "huggingface")
+    assert json.loads((tmp_path / "back/config.json").read_text())["keras_bert"] == settings
 
 
 def test_thresholds_are_one_for_each_label():
     with pytest.raises(InputError, match="thresholds must be one for each of the 3 labels; got"):
         MultiLabel(64, ["a", "b", "c"], thresholds=[0.3, 0.6])
-
-
-def test_one_label_is_a_regression(huggingface, tmp_path):
-    """As in transformers, also without the name of a class."""
-    huggingface("regress")
-    change(tmp_path / "out", architectures=None, problem_type=None, keras_bert={})
-    assert open_source(tmp_path / "out").kind == "regression"
 
 
 def test_the_lstms_of_a_tagger_are_a_declared_loss(tmp_path):
@@ -306,17 +256,6 @@ def test_the_lstms_of_a_tagger_are_a_declared_loss(tmp_path):
         convert(tmp_path / "tagger", tmp_path / "out", "keras_bert")
     convert(tmp_path / "tagger", tmp_path / "out", "huggingface", allow_inexact=True)
     assert open_source(tmp_path / "out").kind == "encoder"
-
-
-@pytest.mark.parametrize(("form", "words", "loss"), [
-    *((form, ["서울", "날씨", "##은"], "normalization of the tokenizer must be none, not NFC")
-      for form in ("tf1", "garden", "hub")),
-    ("kerashub", [unicodedata.normalize("NFD", "서울")], "its lower-casing composes characters, above all Hangul"),
-])
-def test_tokenizers_that_a_format_cannot_store(tmp_path, form, words, loss):
-    make("classify", BertTokenizer([*TINY_VOCABULARY[:-3], *words])).save(tmp_path / "ours")
-    with pytest.raises(InputError, match=loss):
-        convert(tmp_path / "ours", tmp_path / "out", form)
 
 
 @pytest.mark.parametrize("added", [False, True])
@@ -368,17 +307,6 @@ def test_a_tokenizer_of_transformers_5(huggingface, tmp_path):
     convert(tmp_path / "out", tmp_path / "back", "huggingface", allow_inexact=True, report=lines.append)
     assert "kept the last 15 rows of the word embeddings, which have no token" in lines
     np.testing.assert_array_equal(open_source(tmp_path / "back").tokenizer.vocabulary, source.tokenizer.vocabulary)
-
-
-@pytest.mark.parametrize(("strip_accents", "normalization"), [(False, "NFC"), (True, "none")])
-def test_a_preset_keeps_the_rules_that_kerashub_has_no_field_for(tmp_path, strip_accents, normalization):
-    tokenizer = BertTokenizer(TINY_VOCABULARY, True, strip_accents, normalization=normalization)
-    make("classify", tokenizer).save(tmp_path / "ours")
-    convert(tmp_path / "ours", tmp_path / "preset", "kerashub")
-    assert open_source(tmp_path / "preset").tokenizer.rules == tokenizer.rules
-    change(tmp_path / "preset", "tokenizer.json", keras_bert=["NFC"])
-    with pytest.raises(InputError, match="keras_bert in tokenizer.json must have strip_accents and normalization; got"):
-        open_source(tmp_path / "preset")
 
 
 def test_another_truncation_of_kerashub_is_a_declared_loss(folders, tmp_path):

@@ -249,9 +249,7 @@ def test_questions_of_a_context_stay_together():
     assert (len(train), len(valid)) == (90, 10) and len({example.context for example in valid}) == 2
     assert [example.id for example in valid] != [
         example.id for example in hold_out(task, "train", examples, 0.1, 1, SPELLED)[1]]
-    with pytest.raises(InputError, match=r"^train: has too few different contexts \(1 in all\) to hold out "
-                                         "10% for validation; pass another file as valid=…, "
-                                         "or add contexts: at least two different ones$"):
+    with pytest.raises(InputError, match=r"^train: has too few different contexts .* or add contexts: at least two"):
         hold_out(task, "train", examples[:5], 0.1, 0, SPELLED)
 
 
@@ -287,7 +285,9 @@ def test_training_on_one_file(run, pretrained_once, tmp_path):
     flags = [f"--{name}={value}" for name, value in columns.items()]
     status, output, messages = run("finetune", f"--train={data}", f"--model={pretrained_once}", f"--output={out}",
                                    "--epochs=1", *flags, "--valid_share=0.2")
-    assert status == 0 and "on 4 texts" in output[0]
+    assert status == 0 and output[0].startswith(f"{out}: accuracy ") and "on 4 texts" in output[0]
+    assert f"{out}/README.md" in output and f"{out}/learning_curves.png" in output
+    assert any("epoch 1/1" in line and "examples/s" in line and "left" in line for line in messages)
     assert messages[:4] == [
         "data: 16 texts for training, 4 for validation, 2 labels, 8 each: light, music",
         "data: no validation file: held out 20% of the training file",
@@ -340,13 +340,3 @@ def test_what_is_refused(pretrained_once, tmp_path, arguments, message):
         finetune(model=pretrained_once, output=tmp_path / "out",
                  **{"train": [("play", "a"), ("lamp", "b")]} | arguments)
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize("name, content, hint", [
-    ("train.conll", "play O\n", "for tagged words, pass --task='tag'"),
-    ("train.json", '{"version": "1", "data": []}', "for questions as in SQuAD, pass --task='span'")])
-def test_files_of_other_tasks(run, pretrained_once, tmp_path, name, content, hint):
-    (tmp_path / name).write_text(content)
-    status, output, messages = run("finetune", f"--train={tmp_path / name}", f"--model={pretrained_once}",
-                                   f"--output={tmp_path / 'out'}")
-    assert (status, output, len(messages)) == (1, [], 1) and messages[0].endswith(hint), messages

@@ -10,7 +10,6 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from keras_bert.errors import InputError
 from keras_bert.pretraining import documents
 from keras_bert.pretraining.corpus import Corpus, Section
 from keras_bert.pretraining.documents import read_blocks
@@ -33,15 +32,17 @@ def read_documents(path, **options):
     return [document for block in read_blocks(path, **options) for document in block.documents]
 
 
-@pytest.mark.parametrize("content, expected", [
-    ("one\ntwo\n\n\n \t\nthree ", [["one", "two"], ["three"]]),
-    ("\ufeffone\r\n\r\n two\n", [["one"], ["two"]]),
-    ("\n\n", []),
-    ("", []),
+@pytest.mark.parametrize("content, options, expected", [
+    ("one\ntwo\n\n\n \t\nthree ", {}, [["one", "two"], ["three"]]),
+    ("\ufeffone\r\n\r\n two\n", {}, [["one"], ["two"]]),
+    ("\n\n", {}, []),
+    ("", {}, []),
+    ('It is 3.5 m. "Really?" He said (so.) yes… no\n你好。「是！」好 a.b\n', {"split_sentences": True},
+     [["It is 3.5 m.", '"Really?"', "He said (so.)", "yes…", "no", "你好。", "「是！」", "好 a.b"]]),
 ])
-def test_text_files(tmp_path, content, expected):
+def test_text_files(tmp_path, content, options, expected):
     (tmp_path / "a.txt").write_bytes(content.encode())
-    assert read_documents(tmp_path / "a.txt") == expected
+    assert read_documents(tmp_path / "a.txt", **options) == expected
 
 
 def test_rows_are_documents(tmp_path):
@@ -52,12 +53,6 @@ def test_rows_are_documents(tmp_path):
     parquet.write_table(pyarrow.table({"body": bodies, "text": [1] * 4}), tmp_path / "a.parquet", row_group_size=3)
     for name in ("a.jsonl", "a.jsonl.gz", "a.parquet"):
         assert read_documents(tmp_path / name, text_column="body") == [["one", "two"], ["drei", "vier 한국어"]]
-
-
-def test_sentences_are_split(tmp_path):
-    (tmp_path / "a.txt").write_text('It is 3.5 m. "Really?" He said (so.) yes… no\n你好。「是！」好 a.b\n')
-    assert read_documents(tmp_path / "a.txt", split_sentences=True) == [
-        ["It is 3.5 m.", '"Really?"', "He said (so.)", "yes…", "no", "你好。", "「是！」", "好 a.b"]]
 
 
 def test_blocks_hold_whole_documents_and_little_more_than_their_size(tmp_path, monkeypatch):
@@ -77,26 +72,21 @@ def test_blocks_hold_whole_documents_and_little_more_than_their_size(tmp_path, m
 @pytest.mark.parametrize("name, content, message", [
     ("a.txt", b"fine\n\xff\n", "row 2: must be UTF-8 text: invalid start byte at byte 1"),
     ("a.jsonl", b'{"text": "a"}\n{"text": \n', "row 2: not JSON: Expecting value: line 2 column 1 (char 10)"),
-    ("a.parquet", b"PAR1 no table", "not a Parquet file: "),
-    ("a.parquet", [b"\xff"], "row 1"), ("a.parquet", [None], "row 1: 'text' must be a text; got None"),
+    ("a.parquet", {"body": ["a"]}, "there is no column 'text'; the columns are body"),
+    ("a.parquet", {"text": [b"\xff"]}, "row 1"),
+    ("a.parquet", {"text": [None]}, "row 1: 'text' must be a text; got None"),
     ("a.txt", b" \n\n", "must contain text; there is none"),
 ])
 def test_bad_files_are_named_with_the_row(run, tmp_path, name, content, message):
     path = tmp_path / name
-    if isinstance(content, list):
-        parquet.write_table(pyarrow.table({"text": content}), path)
+    if isinstance(content, dict):
+        parquet.write_table(pyarrow.table(content), path)
     else:
         path.write_bytes(content)
     status, output, messages = run("make-pretraining-data", f"--input={path}", "--vocab=minilm", "--processes=1",
                                    f"--output={tmp_path}/out")
     assert (status, output, len(messages)) == (1, [], 1) and messages[0].startswith(f"keras-bert: {path}: {message}")
     assert os.listdir(tmp_path) == [name]
-
-
-def test_a_parquet_file_without_the_column(tmp_path):
-    parquet.write_table(pyarrow.table({"text": ["a"]}), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match="there is no column 'body'; the columns are text"):
-        read_documents(tmp_path / "a.parquet", text_column="body")
 
 
 # Numbered tokens, so that a span says where it comes from.

@@ -1,5 +1,5 @@
-"""Encoders of BERT's shape under other names, RoBERTa, ELECTRA and DistilBERT: beside transformers, through files and
-back again."""
+"""Models of PyTorch's transformers with and without a head, BERT's and those of its shape under other names, RoBERTa,
+ELECTRA and DistilBERT: beside transformers, through files and back again."""
 
 import dataclasses
 import functools
@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_hub as hub
 from keras import ops
+from safetensors.numpy import load_file, save_file
 
 from keras_bert import models
 from keras_bert.config import BertConfig
@@ -25,11 +26,21 @@ from keras_bert.layers import BertLayer
 from keras_bert.tasks import Classify, Span, run_model
 from keras_bert.tasks.squad import QuestionExample
 from keras_bert.text import BertTokenizer, load_vocabulary
-from keras_bert.weights import huggingface, native, sentence_transformers, tf1
+from keras_bert.weights import huggingface, native, tf1
 from keras_bert.weights.kinds import POOLER, initial, shapes, variable
 from keras_bert.weights.source import Weights
 
-from conftest import REAL, TINY, TINY_VOCABULARY, Peer, few_objects, random_inputs, randomize
+from conftest import (
+    REAL,
+    SMALL,
+    TINY,
+    TINY_VOCABULARY,
+    Peer,
+    few_objects,
+    random_inputs,
+    randomize,
+    write_huggingface,
+)
 
 torch, transformers = Peer("torch"), Peer("transformers")
 LENGTH = 64  # positions
@@ -39,6 +50,7 @@ ELECTRA = BERT | {"max_position_embeddings": LENGTH}
 PAD_FIRST = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PAD_SECOND = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"]  # as KLUE's
 CASES = {
+    "bert": ("Bert", ELECTRA, PAD_FIRST),
     "roberta": ("Roberta", BERT | {"max_position_embeddings": LENGTH + 2, "type_vocab_size": 1, "pad_token_id": 1,
                                    "layer_norm_eps": 1e-5}, PAD_SECOND),
     "roberta, [PAD] 0": ("Roberta", BERT | {"max_position_embeddings": LENGTH + 1, "type_vocab_size": 2,
@@ -50,10 +62,11 @@ CASES = {
                                   "max_position_embeddings": LENGTH}, PAD_FIRST),
 }
 HEADS = {
-    "Model": BertLayer, "ForMaskedLM": models.BertPretrainer, "ForSequenceClassification": models.BertClassifier,
-    "ForTokenClassification": models.BertTokenClassifier, "ForQuestionAnswering": models.BertSpanLabeler,
-    "ForMultipleChoice": models.BertMultipleChoice,
+    "Model": BertLayer, "ForPreTraining": models.BertPretrainer, "ForMaskedLM": models.BertPretrainer,
+    "ForSequenceClassification": models.BertClassifier, "ForTokenClassification": models.BertTokenClassifier,
+    "ForQuestionAnswering": models.BertSpanLabeler, "ForMultipleChoice": models.BertMultipleChoice,
 }
+LABELS = {"id2label": {0: "음악", 1: "light", 2: "$|"}, "label2id": {"음악": 0, "light": 1, "$|": 2}}
 POOLED = ("ForSequenceClassification", "ForMultipleChoice")
 CONFIGS = {  # what the cases are here
     "roberta": BertConfig(60, **ELECTRA, type_vocab_size=1, pad_token_id=1),
@@ -76,10 +89,11 @@ def pairs():
     return [row[1] for row in rows], [row[2] for row in rows]
 
 
-def write(folder, case, head, **settings):
+def write(folder, case, head):
     """A folder that transformers writes, all weights random, and the model."""
     name, values, special = CASES[case]
     vocabulary = [*special, *(word for word in words() if word not in PAD_FIRST)]
+    settings = LABELS if head in ("ForSequenceClassification", "ForTokenClassification") else {}
     config = getattr(transformers, f"{name}Config")(
         vocab_size=len(vocabulary), tokenizer_class="BertTokenizer", **values, **settings)
     torch.manual_seed(0)
@@ -132,6 +146,7 @@ def load(folder, head, **options):
 @pytest.mark.peers
 @pytest.mark.filterwarnings("ignore:.*no pooler in these weights")
 @pytest.mark.parametrize(("case", "head"), [  # each type with and without a pooled head, and each head
+    *(("bert", head) for head in HEADS),
     ("roberta", "Model"), ("roberta", "ForSequenceClassification"), ("roberta, [PAD] 0", "ForMaskedLM"),
     ("electra", "ForSequenceClassification"), ("electra", "ForQuestionAnswering"),
     ("electra, narrow", "ForMaskedLM"), ("electra, narrow", "ForMultipleChoice"),
@@ -140,7 +155,7 @@ def load(folder, head, **options):
     ("distilbert", "ForSequenceClassification"),
 ])
 def test_there_and_back_again(tmp_path, case, head):
-    peer = write(tmp_path / "peer", case, head, num_labels=2 if head == "ForQuestionAnswering" else 3)
+    peer = write(tmp_path / "peer", case, head)
     inputs = inputs_for(tmp_path / "peer", head)
     wanted = outputs_of(peer, inputs)
     ours = load(tmp_path / "peer", head)
@@ -150,12 +165,17 @@ def test_there_and_back_again(tmp_path, case, head):
 
     convert(tmp_path / "peer", tmp_path / "ours", "keras_bert")
     convert(tmp_path / "ours", tmp_path / "back", "huggingface")
+    if peer.config.id2label == LABELS["id2label"]:
+        assert open_source(tmp_path / "ours").labels == open_source(tmp_path / "back").labels == [*LABELS["label2id"]]
     name, narrow = CASES[case][0], case in ("electra, narrow", "electra, wide, [PAD] 1")
     kept = narrow or name != "Roberta" and head in ("Model", *POOLED)  # others are BERT, too
     again, report = getattr(transformers, (name if kept else "Bert") + head).from_pretrained(
         tmp_path / "back", output_loading_info=True)
     assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"]
-    assert again.config.architectures == [type(again).__name__]
+    assert again.config.architectures == [type(again).__name__] and again.config.id2label == peer.config.id2label
+    if case == "bert":
+        for (name, weight), got in zip(peer.state_dict().items(), again.state_dict().values(), strict=True):
+            assert torch.equal(got, weight), name
     assert_close(outputs_of(again.eval(), inputs), wanted, inputs["input_mask"])
     # Folders of transformers' tokenizer give the same ids, also of pairs.
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")(
@@ -183,7 +203,7 @@ def test_electras_pretraining(tmp_path):
 @pytest.mark.peers
 @pytest.mark.parametrize("case", ["roberta", "electra, wide, [PAD] 1", "distilbert"])
 def test_packed_rows(tmp_path, case):
-    peer = write(tmp_path / "peer", case, "ForSequenceClassification", num_labels=3)
+    peer = write(tmp_path / "peer", case, "ForSequenceClassification")
     ours = load_pretrained(tmp_path / "peer", models.BertClassifier, layout="packed")
     tokenizer = BertTokenizer.from_folder(tmp_path / "peer")
     batches = PackedBatches(tokenizer.pack(*pairs(), LENGTH), tokenizer.pad_id, None, LENGTH)
@@ -195,7 +215,7 @@ def test_packed_rows(tmp_path, case):
 @pytest.mark.peers
 def test_exported_texts(tmp_path):
     """SavedModels of texts and of ids, of an encoder with one segment."""
-    peer = write(tmp_path / "peer", "roberta", "ForSequenceClassification", num_labels=3)
+    peer = write(tmp_path / "peer", "roberta", "ForSequenceClassification")
     tokenizer, (first, second) = BertTokenizer.from_folder(tmp_path / "peer"), pairs()
     inputs = tokenizer(first, second, max_length=LENGTH)
     wanted = torch.softmax(torch.from_numpy(outputs_of(peer, inputs)[0]), 1).numpy()
@@ -223,7 +243,7 @@ def test_exported_texts(tmp_path):
 @pytest.mark.peers
 def test_export_for_litert(tmp_path):
     """The projection, and ids that PyTorch confirms in `test_there_and_back_again`."""
-    write(tmp_path / "peer", "electra, narrow", "ForSequenceClassification", num_labels=3)
+    write(tmp_path / "peer", "electra, narrow", "ForSequenceClassification")
     ours, tokenizer = load(tmp_path / "peer", "ForSequenceClassification"), BertTokenizer.from_folder(tmp_path / "peer")
     found = export_litert(ours, tokenizer, tmp_path / "lite", Classify(LENGTH, ["a", "b", "c"], pairs=True))
     assert max(found.values()) < 1e-5
@@ -231,68 +251,6 @@ def test_export_for_litert(tmp_path):
 
 def tokenizer_of(config):
     return BertTokenizer(TINY_VOCABULARY, has_segments=config.type_vocab_size > 1)
-
-
-@pytest.mark.parametrize(("case", "head"), [
-    ("roberta", "BertLayer"), ("roberta", "BertPretrainer"), ("electra", "BertClassifier"),
-    ("electra", "BertTokenClassifier"), ("electra, narrow", "BertLayer"), ("electra, narrow", "BertPretrainer"),
-    ("distilbert", "BertClassifier"), ("distilbert", "BertPretrainer")])
-def test_files(tmp_path, case, head):
-    """What is written for transformers has the same config and outputs when it is read."""
-    config = CONFIGS[case]
-    bert = BertLayer(config)
-    model = randomize(bert if head == "BertLayer" else models.BertPretrainer(bert, next_sentence=False)
-                      if head == "BertPretrainer" else getattr(models, head)(bert, 3))
-    huggingface.write(Weights.of(model, tokenizer_of(config)), str(tmp_path))
-    source = open_source(tmp_path)
-    assert source.config == config
-    assert source.tokenizer.has_segments == (config.type_vocab_size > 1)
-    again = load_pretrained(source, type(model), **{"next_sentence": False} if head == "BertPretrainer" else {})
-    inputs = random_inputs(3, 9, config)
-    assert_close(outputs_of_ours(again, inputs), outputs_of_ours(model, inputs), inputs["input_mask"], atol=2e-6)
-
-
-@pytest.mark.parametrize("case", ["electra, narrow", "distilbert"])
-def test_embedders(tmp_path, case):
-    model = randomize(models.BertEmbedder(BertLayer(CONFIGS[case]), "mean", normalize=True))
-    sentence_transformers.write(
-        Weights.of(model, tokenizer_of(CONFIGS[case]), None, {"task": "embed", "max_length": 16}), str(tmp_path))
-    assert json.loads((tmp_path / "config.json").read_text())["model_type"] == case.split(",")[0]
-    assert load_pretrained(tmp_path, models.BertEmbedder).bert.config == CONFIGS[case]
-
-
-@pytest.mark.parametrize("format,case,words", [
-    ("tf1", "electra", "pooler_activation must be tanh, not gelu"),
-    ("garden", "distilbert", "pooler_activation must be tanh, not relu"),
-    ("kerashub", "electra, narrow", "embedding_size must be None, not 8"),
-    ("garden", "gelu", "hidden_act must be .*, not gelu; pass allow_inexact=True"),
-    ("tf1", "eps", "tf1 cannot store these weights exactly: layer_norm_eps must be 1e-12, not 1e-05"),
-    ("kerashub", "eps", "layer_norm_eps must be 1e-12, not 1e-05"),
-    ("kerashub", "dropout", "attention_probs_dropout_prob must be 0.1, not 0.3"),  # one `dropout` is both there
-])
-def test_a_format_refuses_what_it_cannot_hold(tmp_path, format, case, words):
-    config = CONFIGS[case] if case in CONFIGS else dataclasses.replace(TINY, **{
-        "gelu": {}, "eps": {"layer_norm_eps": 1e-5}, "dropout": {"attention_probs_dropout_prob": 0.3}}[case])
-    (tmp_path / "source").mkdir()
-    huggingface.write(Weights.of(randomize(BertLayer(config)), tokenizer_of(config)), str(tmp_path / "source"))
-    with pytest.raises(InputError, match=words):
-        convert(tmp_path / "source", tmp_path / "target", format)
-    if config.embedding_size:  # the shapes are others, so that nothing can be written
-        with pytest.raises(InputError, match="has no weights between embeddings of width 8 and blocks of width 16"):
-            convert(tmp_path / "source", tmp_path / "target", format, allow_inexact=True)
-
-
-@pytest.mark.parametrize("config,words", [
-    ({"pooler_activation": "relu", "embedding_size": 8}, "pooler_activation must be gelu, not relu"),
-    ({"pooler_activation": "relu", "type_vocab_size": 2}, "type_vocab_size must be 1, not 2"),
-    ({"pooler_activation": "relu", "layer_norm_eps": 1e-5}, "layer_norm_eps must be 1e-12, not 1e-05"),
-    ({"embedding_size": 8}, "pooler_activation must be gelu, not tanh"),
-])
-def test_transformers_has_no_such_classifier(tmp_path, config, words):
-    model = models.BertClassifier(BertLayer(BertConfig(60, **ELECTRA | config)), 3)
-    keras.saving.save_model(model, tmp_path / "model.keras")
-    with pytest.raises(InputError, match=words):
-        convert(tmp_path, tmp_path / "target", "huggingface")
 
 
 @pytest.mark.filterwarnings("ignore:Layer LayerNormalization does not have a `quantize` method")
@@ -462,3 +420,121 @@ def test_weights_with_another_vocabulary_are_read_for_ids(tmp_path, name, words)
             open_source(folder).needed_tokenizer()
     with pytest.raises(InputError, match=words):
         BertTokenizer.from_folder(folder)
+
+
+@pytest.mark.peers
+def test_shards(tmp_path):
+    peer = write(tmp_path / "whole", "bert", "ForPreTraining")
+    peer.save_pretrained(tmp_path / "shards", max_shard_size="300KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) == 2
+    for one, other in zip(*(models.BertPretrainer.from_pretrained(tmp_path / name).get_weights()
+                            for name in ("whole", "shards")), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.peers
+def test_bfloat16_files(tmp_path):
+    peer = write(tmp_path / "peer", "bert", "Model").to(torch.bfloat16)
+    peer.save_pretrained(tmp_path / "peer")
+    got = load_pretrained(tmp_path / "peer").pooler.kernel
+    np.testing.assert_array_equal(got, peer.pooler.dense.weight.float().detach().numpy().T)
+
+
+def test_an_output_layer_of_its_own_is_refused(tmp_path):
+    path = write_huggingface(tmp_path / "peer", models.BertPretrainer(BertLayer(SMALL))) / "model.safetensors"
+    tensors = load_file(path)
+    decoder = tensors["bert.embeddings.word_embeddings.weight"].copy()
+    save_file(tensors | {"cls.predictions.decoder.weight": decoder}, path)
+    _, skipped, _ = open_source(tmp_path / "peer").load()
+    assert skipped == {"cls.predictions.decoder.weight": "copy of embeddings.word_embeddings.weight"}
+    save_file(tensors | {"cls.predictions.decoder.weight": decoder + 1}, path)
+    with pytest.raises(InputError, match="BERT's output layer is tied"):
+        open_source(tmp_path / "peer")
+
+
+@pytest.mark.parametrize("model,options", [
+    (models.BertClassifier, {"num_classes": 3}), (models.BertSpanLabeler, {}), (models.BertPretrainer, {}),
+    (models.BertRegressor, {}), (models.BertMultipleChoice, {}), (models.BertTokenClassifier, {"num_classes": 2})])
+def test_a_new_head_on_a_pretrained_encoder(pretrained_once, bert, model, options):
+    with pytest.warns(InputWarning, match=f"no {model.__name__} head in these weights"):
+        made = model.from_pretrained(pretrained_once, dtype="mixed_bfloat16", **options)
+    assert made.bert.dtype_policy.name == "mixed_bfloat16"
+    for one, other in zip(made.bert.get_weights(), bert.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_other_parts_of_the_heads(tmp_path):
+    """Published are both heads under the name BertForMaskedLM, too, as bert-base-uncased."""
+    write_huggingface(tmp_path / "classifier", models.BertClassifier(BertLayer(SMALL), 3))
+    assert models.BertClassifier.from_pretrained(tmp_path / "classifier").num_classes == 3
+    with pytest.warns(InputWarning, match="head in these weights"):
+        assert models.BertClassifier.from_pretrained(tmp_path / "classifier", num_classes=5).num_classes == 5
+    both = write_huggingface(tmp_path / "both", whole := randomize(models.BertPretrainer(BertLayer(SMALL))))
+    config = json.loads((both / "config.json").read_text()) | {"architectures": ["BertForMaskedLM"]}
+    (both / "config.json").write_text(json.dumps(config))
+    for one, other in zip(models.BertPretrainer.from_pretrained(both).get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    part = models.BertPretrainer.from_pretrained(both, next_sentence=False)
+    assert part.next_sentence is None
+    np.testing.assert_array_equal(part.mlm.dense.kernel, whole.mlm.dense.kernel)
+    write_huggingface(tmp_path / "part", part)
+    with pytest.warns(InputWarning, match="head in these weights"):
+        models.BertPretrainer.from_pretrained(tmp_path / "part", next_sentence=True)
+
+
+@pytest.mark.peers
+def test_a_trained_pooler_is_kept_where_their_model_needs_none(tmp_path):
+    pretrainer = randomize(models.BertPretrainer(BertLayer(TINY), next_sentence=False))
+    write_huggingface(tmp_path / "ours", pretrainer)
+    np.testing.assert_array_equal(load_pretrained(tmp_path / "ours").pooler.kernel, pretrainer.bert.pooler.kernel)
+    again = transformers.BertForMaskedLM.from_pretrained(tmp_path / "ours")
+    np.testing.assert_array_equal(again.cls.predictions.bias.detach(), pretrainer.mlm.bias)
+
+
+@pytest.mark.peers
+def test_fill_mask_and_export(tmp_path, run):
+    peer = write(tmp_path / "peer", "bert", "ForPreTraining")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "peer")(
+        "play some [MASK] in the [MASK]", return_tensors="np")
+    inputs = {ours: theirs[name].astype("int32") for name, ours in (
+        ("input_ids", "input_word_ids"), ("attention_mask", "input_mask"), ("token_type_ids", "segment_ids"))}
+    logits = outputs_of(peer, inputs)[0]
+    masks = np.argwhere(inputs["input_word_ids"][0] == PAD_FIRST.index("[MASK]")).T
+    status, output, _ = run("fill-mask", f"--model={tmp_path / 'peer'}", "--top_k=3", "--output_format=jsonl",
+                            "play some [MASK] in the [MASK]")
+    vocabulary = load_vocabulary(tmp_path / "peer/vocab.txt")
+    for mask, wanted in zip(json.loads(output[0])["masks"], logits[0, masks[0]], strict=True):
+        scores, ids = torch.from_numpy(wanted).softmax(-1).topk(3)
+        assert [guess["token"] for guess in mask] == [vocabulary[i] for i in ids]
+        np.testing.assert_allclose([guess["score"] for guess in mask], scores, atol=1e-5)
+    assert status == 0
+    assert run("export", f"--model={tmp_path / 'peer'}", f"--output={tmp_path / 'hub'}", "--with_mlm")[0] == 0
+    found = tf.saved_model.load(str(tmp_path / "hub")).mlm(
+        {"input_word_ids": inputs["input_word_ids"], "input_mask": inputs["input_mask"],
+         "input_type_ids": inputs["segment_ids"], "masked_lm_positions": masks.astype("int32")})
+    np.testing.assert_allclose(found["mlm_logits"], logits[:, masks[0]], atol=2e-5)
+
+
+@pytest.fixture(scope="module")
+def masked_lm(tmp_path_factory):
+    return write_huggingface(tmp_path_factory.mktemp("lm") / "model", models.BertPretrainer(BertLayer(SMALL)))
+
+
+@pytest.mark.parametrize("text,words", [("play", "text 1: must have [MASK]"), ("[MASK] " * 200, "at most 128 tokens")])
+def test_texts_that_fill_mask_refuses(masked_lm, run, text, words):
+    status, output, messages = run("fill-mask", f"--model={masked_lm}", text)
+    assert status == 1 and output == [] and len(messages) == 1 and words in messages[0]
+
+
+def test_invalid_bytes_of_arguments_become_one_character_each(masked_lm, run):
+    command = "fill-mask", f"--model={masked_lm}", "--top_k=1", "play \udcff\udcfe[MASK]"
+    status, lines, _ = run(*command)
+    assert status == 0 and lines[0].endswith("\tplay \ufffd\ufffd[MASK]")
+    assert json.loads(run(*command, "--output_format=jsonl")[1][0])["text"] == "play \ufffd\ufffd[MASK]"
+
+
+def test_export_with_mlm_needs_that_head(pretrained_once, tmp_path, run):
+    status, output, messages = run(
+        "export", f"--model={pretrained_once}", f"--output={tmp_path / 'hub'}", "--with_mlm")
+    assert status == 1 and output == [] and len(messages) == 1
+    assert "--with_mlm needs weights with a masked LM head, as pretrain writes; these have no head" in messages[0]

@@ -1,5 +1,6 @@
 """Files and folders are written whole or not at all, whatever happens meanwhile."""
 
+import concurrent.futures
 import contextlib
 import errno
 import functools
@@ -194,12 +195,9 @@ def write_often(path, number):
 
 
 def test_two_processes_that_write_the_same_folder(tmp_path):
-    code = "import sys, test_files; test_files.write_often(sys.argv[1], sys.argv[2])"
-    writers = [subprocess.Popen([sys.executable, "-c", code, tmp_path / "out", str(number)],
-                                cwd=pathlib.Path(__file__).parent, env=os.environ | {"PYTHONPATH": str(CHECKOUT)},
-                                stderr=subprocess.PIPE, text=True) for number in range(3)]
-    for writer in writers:
-        assert (writer.communicate()[1], writer.returncode) == ("", 0)
+    code = f"import test_files; test_files.write_often({str(tmp_path / 'out')!r}, %d)"
+    with concurrent.futures.ThreadPoolExecutor() as threads:
+        list(threads.map(run_python, [code % number for number in range(3)]))
     content = read(tmp_path / "out")
     assert len(content) == 10 and len(set(content.values())) == 1
     assert os.listdir(tmp_path) == ["out"]
@@ -215,27 +213,18 @@ def test_of_two_writers_the_later_replaces_or_is_refused(tmp_path):
     assert read(tmp_path / "out") == NEW and os.listdir(tmp_path) == ["out"]
 
 
-@pytest.fixture
-def killed(tmp_path):
-    """The workspace of a writer of `out` that was killed when it had moved the old folder away."""
-    workspace = tmp_path / ".keras_bert.out.abcdefgh"
-    write(workspace / "old", OLD)
-    write(workspace / "new", NEW)
-    return workspace
-
-
-@pytest.mark.usefixtures("killed")
-def test_a_folder_moved_away_by_a_killed_process_keeps_its_name(tmp_path):
-    """A writer that may not overwrite is refused as if nothing had happened."""
-    with pytest.raises(InputError, match="out: exists already"), atomic_folder(tmp_path / "out"):
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_folder_moved_away_by_a_killed_process_keeps_its_name(tmp_path, taken):
+    """A writer that may not overwrite is refused as if nothing had happened. Neither output is removed where another
+    took the name."""
+    killed, out = tmp_path / ".keras_bert.out.abcdefgh", tmp_path / "out"
+    write(killed, {"old/a": "old", "new/a": "new"})
+    if taken:
+        write(out, {"a": "by hand"})
+    with pytest.raises(InputError, match="out: exists already"), atomic_folder(out):
         pass
-    assert read(tmp_path / "out") == OLD and os.listdir(tmp_path) == ["out"]
-
-
-def test_neither_output_is_removed_where_another_took_the_name(tmp_path, killed):
-    write(tmp_path / "out", {"a": "by hand"})
-    check_free(tmp_path / "out", overwrite=True)
-    assert read(tmp_path / "out") == {"a": "by hand"} and read(killed / "old") == OLD
+    assert read(out) == {"a": "by hand" if taken else "old"}
+    assert (read(killed / "old"), killed.exists()) == (({"a": "old"}, True) if taken else (None, False))
 
 
 def test_a_user_s_own_files_stay(tmp_path):
@@ -387,12 +376,7 @@ def test_only_one_writer_until_it_ends_or_is_killed(tmp_path):
                 pass
         write_json(folder / "x.json", 1)
     assert os.listdir(folder) == ["x.json"]
-
-
-def test_a_new_folder_that_stays_empty_is_removed(tmp_path):
-    with only_writer(tmp_path / "new"):
-        pass
-    assert not (tmp_path / "new").exists()
-    with only_writer(tmp_path):
-        pass
-    assert tmp_path.exists()
+    for name in ("a", "new"):
+        with only_writer(tmp_path / name):
+            pass
+    assert os.listdir(tmp_path) == ["a"]  # a new folder that stays empty is removed

@@ -168,15 +168,9 @@ import numpy as np
 import tensorflow as tf
 tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0],
                                            [tf.config.LogicalDeviceConfiguration()] * 3)
-from keras_bert import kernels
 from keras_bert.training import finetune, optimizer
 # So large an epsilon makes AdamW gradient descent: its steps are as long as the gradients that it gets.
 optimizer.AdamW = functools.partial(optimizer.AdamW, beta_1=0.0, epsilon=1e6)
-clip, norms = kernels.clip_by_global_norm, []
-def clip_and_look(gradients, norm):
-    tf.py_function(lambda value: norms.append(float(value)), [tf.linalg.global_norm(gradients)], [])
-    return clip(gradients, norm / 100)
-kernels.clip_by_global_norm = clip_and_look
 folder, runs = sys.argv[1], []
 for devices in ((), ("CPU:0", "CPU:1")):
     tf.config.run_functions_eagerly(not devices)  # tracing takes longer
@@ -184,7 +178,7 @@ for devices in ((), ("CPU:0", "CPU:1")):
                          output=f"{folder}/out{len(devices)}", epochs=2, batch_size=4, learning_rate=1e6, dropout=0.0,
                          devices=devices, weight_decay=1e-6))
 one, two = (run.model.get_weights() for run in runs)
-found = [norms[:4], norms[4:12], max(float(np.abs(a - b).max()) for a, b in zip(one, two))]
+difference = max(float(np.abs(a - b).max()) for a, b in zip(one, two))
 
 # A step of tasks whose batch has more to learn from in one half than in the other, and a model without devices.
 import keras
@@ -215,7 +209,7 @@ for devices in (["CPU:1", "CPU:0"], ["CPU:2"], ["CPU:1", "CPU:2"], ["CPU:0", "CP
         strategy_scope(devices, 4)
     except InputError as error:
         refused.append(str(error))
-print(json.dumps([*found, steps, refused]))
+print(json.dumps([difference, steps, refused]))
 """
 LONG = "turn the lamp off please turn the light on"
 ROWS = {  # of each kind of loss: of tokens, of labels, of positions
@@ -229,8 +223,8 @@ ROWS = {  # of each kind of loss: of tokens, of labels, of positions
 
 @pytest.mark.slow("gradients on two devices")
 def test_two_devices_as_one(tmp_path, intents):
-    """Without dropout, whose draws differ by device, sharing batches out changes nothing but rounding: each device sees
-    the norm of the whole batch's gradient before it is clipped."""
+    """Without dropout, whose draws differ by device, sharing batches out changes nothing but rounding.
+    test_pretraining_trainer.py tests that the norm of the whole batch's gradient is clipped."""
     config = dataclasses.replace(TINY, num_hidden_layers=1, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     write_huggingface(tmp_path / "calm", randomize(BertLayer(config)))
     intents[0].write_text(intents[0].read_text() + "".join(intents[0].read_text().splitlines(keepends=True)[1:]))
@@ -239,7 +233,7 @@ def test_two_devices_as_one(tmp_path, intents):
     result = subprocess.run([sys.executable, "-c", TWO_DEVICES, tmp_path], capture_output=True, text=True,
                             input=json.dumps(ROWS))
     assert result.returncode == 0, result.stderr
-    one, two, difference, steps, refused = json.loads(result.stdout.splitlines()[-1])
+    difference, steps, refused = json.loads(result.stdout.splitlines()[-1])
     assert refused == [
         "several devices must be the same in all runs of a process, CPU:0, CPU:1; got CPU:1, CPU:2; "
         "start another process",
@@ -247,8 +241,6 @@ def test_two_devices_as_one(tmp_path, intents):
     assert steps.keys() == ROWS.keys()
     for loss, other, step, apart in steps.values():
         assert other == pytest.approx(loss, rel=1e-5) and step > 1e-3 and apart < 1e-4 * step
-    assert sorted(one)[1] > 0.02  # all steps but one clip, to 0.01
-    assert sorted(two) == pytest.approx(sorted([*one, *one]), rel=1e-4)
     assert difference < 1e-5
     command = json.loads((tmp_path / "out2/metrics.json").read_text())["command"]
     assert command.endswith("--epochs=2 --batch_size=4 --learning_rate=1000000.0 --weight_decay=1e-06 --dropout=0.0 "

@@ -141,10 +141,6 @@ def test_every_kind_is_there(version):
     folder = GOLDEN / version
     names = {str(path.relative_to(folder)).removesuffix(".tar.xz") for path in folder.glob("*/*.tar.xz")}
     assert names >= COMPLETE
-    more = {name.split("/")[0] for name in names - COMPLETE}
-    assert more <= {"converted", "litert", *(name.split("/")[0] for name in COMPLETE)}
-    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == {
-        "versions.json", *(f"{name}{suffix}" for name in names for suffix in (".tar.xz", ".json"))}
     assert json.loads((folder / "versions.json").read_text())["keras_bert"].startswith(f"{version}.")
 
 

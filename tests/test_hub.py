@@ -51,8 +51,7 @@ def test_the_notebook_with_keras_3(path, tmp_path):
     before = [keras.ops.convert_to_numpy(v) for v in hub_layer.trainable_variables]
     # XLA compiles the steps of training, as it may on a GPU.
     model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"], jit_compile=True)
-    history = model.fit(inputs, np.arange(16), epochs=2, batch_size=16, verbose=0).history
-    assert np.isfinite(history["loss"]).all()
+    model.fit(inputs, np.arange(16), epochs=2, batch_size=16, verbose=0)
     assert all((old != keras.ops.convert_to_numpy(v)).any() for old, v in zip(before, hub_layer.trainable_variables))
     wanted = model(inputs)
     model.save(tmp_path / "model.keras")
@@ -75,19 +74,24 @@ def test_starts_with_the_exported_weights_and_answers(path, source):
         np.testing.assert_array_equal(theirs, wanted)
 
 
-def test_trainable_can_be_switched(path):
-    layer = HubLayer(path, trainable=True)
+def test_dropout_follows_the_seed_of_keras_while_the_layer_is_trainable(path, monkeypatch):
+    encoder = tf.saved_model.load(path)
+    monkeypatch.setattr(tf.saved_model, "load", lambda _: encoder)  # it takes longer than the layers
     inputs = list(random_inputs(2, 5).values())
 
-    def varies():
-        first, second = layer(inputs, training=True)[0], layer(inputs, training=True)[0]
-        return bool(np.abs(first - second).max() > 1e-3)
+    def draw(seed):
+        keras.utils.set_random_seed(seed)
+        layer = HubLayer(path, trainable=True)
+        return layer, layer(inputs, training=True)[0].numpy()
 
-    assert varies() and len(layer.trainable_weights) == 39
-    layer.trainable = False
-    assert not varies() and layer.trainable_weights == []
-    layer.trainable = True
-    assert varies() and len(layer.trainable_weights) == 39
+    (_, first), (_, other), (layer, again) = map(draw, (1, 2, 1))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 1e-3
+    for trainable in (False, True):
+        layer.trainable = trainable
+        one, two = (layer(inputs, training=True)[0] for _ in range(2))
+        assert bool(np.abs(one - two).max() > 1e-3) == trainable
+        assert len(layer.trainable_weights) == 39 * trainable
 
 
 def test_other_exporters_with_losses_and_frozen_variables(tmp_path):
@@ -116,11 +120,8 @@ def test_an_encoder_that_the_model_garden_exported(tmp_path):
                           with_mlm=False, vocab_file=str(tmp_path / "vocab.txt"), do_lower_case=True)
     layer = HubLayer(tmp_path / "garden", trainable=True)
     assert len(layer.trainable_weights) == len(encoder.trainable_weights)
-    names = ("input_word_ids", "input_mask", "input_type_ids")
-    inputs = dict(zip(names, random_inputs(4, 7).values()))
-    outputs = layer(inputs)
-    wanted = encoder(inputs)
-    np.testing.assert_allclose(outputs["pooled_output"], wanted["pooled_output"], atol=2e-6)
+    inputs = dict(zip(("input_word_ids", "input_mask", "input_type_ids"), random_inputs(4, 7).values()))
+    np.testing.assert_allclose(layer(inputs)["pooled_output"], encoder(inputs)["pooled_output"], atol=2e-6)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(layer(inputs, training=True)["pooled_output"] ** 2)
     assert all(gradient is not None for gradient in tape.gradient(loss, [v.value for v in layer.trainable_weights]))
@@ -150,9 +151,6 @@ def test_safe_mode_refuses_the_graph_of_others(moved, tmp_path, monkeypatch):
     for load in calls:
         with pytest.raises(InputError, match=f"{tmp_path}/made/encoder: a HubLayer runs the graph.*safe_mode=False"):
             load()
-    # Also from another working directory.
-    loaded = keras.saving.load_model("model.keras", safe_mode=False)
-    np.testing.assert_array_equal(answers(loaded), wanted)
     keras.config.enable_unsafe_deserialization()
     try:
         loaded, *_ = [load() for load in calls]
@@ -161,37 +159,23 @@ def test_safe_mode_refuses_the_graph_of_others(moved, tmp_path, monkeypatch):
     np.testing.assert_array_equal(answers(loaded), wanted)
 
 
-def test_a_saved_model_that_is_gone_is_named(moved, tmp_path):
-    _, wanted = moved
+def test_a_file_finds_its_saved_model_by_the_absolute_path(moved, tmp_path, monkeypatch):
+    """A file of version 0.1 holds the path as it was passed to the layer."""
+    with zipfile.ZipFile("model.keras") as new, zipfile.ZipFile("old.keras", "w") as old:
+        for name in new.namelist():
+            old.writestr(name, new.read(name).replace(f"{tmp_path}/made/encoder".encode(), b"encoder"))
+        assert b'"path": "encoder"' in old.read("config.json")
+    with monkeypatch.context() as patch:
+        patch.chdir(tmp_path / "made")
+        loaded = keras.saving.load_model(tmp_path / "old.keras", safe_mode=False)
+    np.testing.assert_array_equal(answers(loaded), moved[1])
     (tmp_path / "made/encoder").rename(tmp_path / "elsewhere")
     with pytest.raises(InputError, match=f"{tmp_path}/made/encoder: must be the folder of the SavedModel") as error:
         keras.saving.load_model("model.keras", safe_mode=False)
     assert "\n" not in str(error.value)
     rebuilt = classifier(tmp_path / "elsewhere")  # as the message says
     rebuilt.load_weights("model.keras")
-    np.testing.assert_array_equal(answers(rebuilt), wanted)
-
-
-def test_a_file_of_version_0_1_loads(moved, tmp_path, monkeypatch):
-    """It holds the path as it was passed to the layer."""
-    _, wanted = moved
-    with zipfile.ZipFile("model.keras") as new, zipfile.ZipFile("old.keras", "w") as old:
-        for name in new.namelist():
-            old.writestr(name, new.read(name).replace(f"{tmp_path}/made/encoder".encode(), b"encoder"))
-    assert b'"path": "encoder"' in zipfile.ZipFile("old.keras").read("config.json")
-    monkeypatch.chdir(tmp_path / "made")
-    loaded = keras.saving.load_model(tmp_path / "old.keras", safe_mode=False)
-    np.testing.assert_array_equal(answers(loaded), wanted)
-
-
-def test_dropout_follows_the_seed_of_keras(path):
-    draws = []
-    for seed in (1, 2, 1):
-        keras.utils.set_random_seed(seed)
-        layer = HubLayer(path, trainable=True)
-        draws.append(layer([np.ones((1, 5), np.int32)] * 3, training=True)[0])
-    np.testing.assert_array_equal(draws[0], draws[2])
-    assert np.abs(np.subtract(draws[0], draws[1])).max() > 1e-3
+    np.testing.assert_array_equal(answers(rebuilt), moved[1])
 
 
 def test_bad_paths(tmp_path):

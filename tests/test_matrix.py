@@ -62,21 +62,21 @@ def inputs_of(layout):
     return pad(TEXTS, 0)
 
 
+def starts_of(layout):
+    """Where each text begins, in all rows after one another."""
+    return inputs_of("packed")["pooled_positions"] if layout == "packed" else np.arange(len(TEXTS)) * ROW
+
+
 def by_text(layout, rows):
     """The states of each text's tokens, [length, width], out of [batch, seq, width]."""
-    rows = numpy(rows)
-    if layout != "packed":
-        return [row[:length] for row, length in zip(rows, LENGTHS, strict=True)]
-    starts = inputs_of("packed")["pooled_positions"]
-    tokens = rows.reshape(-1, *rows.shape[2:])
-    return [tokens[start:start + length] for start, length in zip(starts, LENGTHS, strict=True)]
+    tokens = numpy(rows).reshape(-1, *rows.shape[2:])
+    return [tokens[start:start + length] for start, length in zip(starts_of(layout), LENGTHS, strict=True)]
 
 
 def attention_by_text(layout, probabilities):
     """[heads, length, length] of each text, out of [batch, heads, seq, seq]."""
-    starts = inputs_of("packed")["pooled_positions"] if layout == "packed" else np.arange(len(TEXTS)) * ROW
     return [numpy(probabilities)[start // ROW, :, start % ROW:, start % ROW:][:, :length, :length]
-            for start, length in zip(starts, LENGTHS, strict=True)]
+            for start, length in zip(starts_of(layout), LENGTHS, strict=True)]
 
 
 def numpy(tensor):
@@ -155,8 +155,7 @@ def slopes():
 def loss_of(layout, outputs):
     inputs = inputs_of(layout)
     token_weights = np.zeros((inputs["input_mask"].size, CONFIG.hidden_size), "float32")
-    starts = inputs["pooled_positions"] if layout == "packed" else np.arange(len(TEXTS)) * ROW
-    for start, length, weights in zip(starts, LENGTHS, TOKEN_WEIGHTS, strict=True):
+    for start, length, weights in zip(starts_of(layout), LENGTHS, TOKEN_WEIGHTS, strict=True):
         token_weights[start:start + length] = weights[:length]
     pooled, sequence = (ops.cast(output, "float32") for output in outputs)
     return ops.sum(pooled * POOLED_WEIGHTS.astype("float32")) + ops.sum(

@@ -15,7 +15,7 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer, MaskedLMHead
 from keras_bert.models import BertClassifier, BertFeatures, BertFeatureTagger, BertPretrainer, load_model
 
-from conftest import TINY, few_objects, random_inputs, randomize, write_huggingface
+from conftest import SMALL, TINY, few_objects, random_inputs, randomize, write_huggingface
 
 INPUTS = random_inputs(3, 7)
 INPUTS["input_mask"][1, 4:] = 0
@@ -117,19 +117,17 @@ def test_what_is_frozen_stays_frozen(make, count, copy, tmp_path):
 @pytest.mark.usefixtures("eager")
 def test_a_saved_optimizer_keeps_its_state_in_mixed_float16(tmp_path):
     """Version 0.1 did not scale the loss."""
-    model = head(BertLayer(TINY, dtype="mixed_float16"))
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile("adam", loss, None, None, None, False, 1, "auto", False)
-    model.fit(INPUTS, LABELS, verbose=0)
-    model.save(tmp_path / "model.keras")
-    copy = keras.saving.load_model(tmp_path / "model.keras")
+    model = head(BertLayer(SMALL, dtype="mixed_float16"))
+    model.compile("adam", "mse", None, None, None, False, 1, "auto", False)
+    model.fit(INPUTS, np.eye(3), verbose=0)
+    copy = reload(model, tmp_path)
     assert type(copy.optimizer) is type(model.optimizer) is keras.optimizers.Adam
     for copied, original in zip(copy.optimizer.variables, model.optimizer.variables, strict=True):
         np.testing.assert_array_equal(numpy(copied), numpy(original))
 
 
 def test_the_loss_is_scaled_where_the_encoder_is_in_mixed_float16(tmp_path):
-    model = head(BertLayer(TINY, dtype="mixed_float16"))
+    model = head(BertLayer(SMALL, dtype="mixed_float16"))
     model.compile("adam", "mse")
     assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer)
     again = reload(model, tmp_path)
@@ -143,17 +141,13 @@ def test_the_loss_is_scaled_where_the_encoder_is_in_mixed_float16(tmp_path):
 @pytest.mark.usefixtures("eager")
 def test_a_head_trains_what_is_left_after_a_reload(tmp_path):
     """Also with LoRA, both of whose factors Keras sets to zero."""
-    for arguments in ({"frozen": ["embeddings", "block_0", "block_1"]}, {"lora_rank": 2}):
-        model = reload(head(randomize(BertLayer(TINY, **arguments))), tmp_path)
+    for arguments in ({"frozen": ["embeddings", "block_0"]}, {"lora_rank": 2}):
+        model = reload(head(randomize(BertLayer(SMALL, **arguments))), tmp_path)
         model.compile(keras.optimizers.SGD(0.5), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        before = {weight.path: numpy(weight) for weight in model.weights}
-        trained = {weight.path for weight in model.trainable_weights}
+        before, trained = model.get_weights(), {weight.path for weight in model.trainable_weights}
         model.fit(INPUTS, LABELS, epochs=2, verbose=0)
-        assert {path for path, value in before.items() if (value != numpy(weight_at(model, path))).any()} == trained
-
-
-def weight_at(model, path):
-    return next(weight for weight in model.weights if weight.path == path)
+        assert {weight.path for weight, value in zip(model.weights, before, strict=True)
+                if (numpy(weight) != value).any()} == trained
 
 
 def test_the_config_has_every_argument():
@@ -164,27 +158,20 @@ def test_the_config_has_every_argument():
     assert BertLayer.from_config(config).get_config() == json.loads(json.dumps(config)) == config
 
 
-@pytest.mark.parametrize("arguments,message", [
-    ({"layout": "ragged"}, "layout must be one of padded, packed, unpadded; got 'ragged'"),
-    ({"frozen": ["block_2"]}, "frozen must name layers: embeddings, block_0, block_1, pooler, or their sublayers as "
-                              "layer/sublayer; got 'block_2'")])
-def test_impossible_arguments(arguments, message):
-    with pytest.raises(ValueError, match=f"^{message}$"):
-        BertLayer(TINY, **arguments)
-
-
-def test_inputs_that_the_layout_does_not_read():
+def test_impossible_arguments_and_inputs():
     packed = INPUTS | {"sequence_ids": INPUTS["input_mask"], "pooled_positions": np.arange(3, dtype="int32") * 7}
     needs = "layout='packed', and no other, needs inputs with sequence_ids and pooled_positions; got layout="
+    layouts = "layout must be one of padded, packed, unpadded; got 'ragged'"
     bert = BertLayer(TINY)
-    with pytest.raises(ValueError, match=f"{needs}'padded' and input_word_ids, .*, pooled_positions"):
-        bert(packed)
-    with pytest.raises(ValueError, match=f"{needs}'packed' and a list"):
-        bert(list(INPUTS.values()), layout="packed")
-    with pytest.raises(ValueError, match="outputs must be one of pair, pooled, all, attention; got 'both'"):
-        bert(INPUTS, outputs="both")
-    with pytest.raises(ValueError, match="layout must be one of padded, packed, unpadded; got 'ragged'"):
-        bert(INPUTS, layout="ragged")
+    for call, message in (
+            (lambda: BertLayer(TINY, layout="ragged"), layouts), (lambda: bert(INPUTS, layout="ragged"), layouts),
+            (lambda: BertLayer(TINY, frozen=["block_2"]),
+             "frozen must name layers: embeddings, block_0, block_1, pooler, or .*; got 'block_2'"),
+            (lambda: bert(packed), f"{needs}'padded' and input_word_ids, .*, pooled_positions"),
+            (lambda: bert([*INPUTS.values()], layout="packed"), f"{needs}'packed' and a list"),
+            (lambda: bert(INPUTS, outputs="both"), "outputs must be one of pair, pooled, all, attention; got 'both'")):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 @on_tensorflow
@@ -192,17 +179,8 @@ def test_xla_is_not_asked_for_without_padding():
     model = head(BertLayer(TINY, layout="unpadded"))
     assert not model.bert.supports_jit and BertLayer(TINY).supports_jit
     with pytest.warns(UserWarning, match="`jit_compile=True`"):
-        model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True), jit_compile=True)
-    assert np.isfinite(model.fit(INPUTS, LABELS, verbose=0).history["loss"]).all()
-
-
-@on_tensorflow
-def test_attention_has_the_rows_of_the_inputs_on_a_model_without_padding(bert):
-    unpadded = bert.rebuild(layout="unpadded")
-    for got, wanted in zip(unpadded.encode(INPUTS, return_attention=True).attention_probabilities,
-                           bert.encode(INPUTS, return_attention=True).attention_probabilities, strict=True):
-        assert got.shape == (3, 4, 7, 7)
-        np.testing.assert_array_equal(numpy(got), numpy(wanted))
+        model.compile("sgd", "mse", jit_compile=True)
+    assert not model.jit_compile
 
 
 def test_states_of_each_block_in_a_functional_model(bert, tmp_path):

@@ -71,19 +71,20 @@ def test_run_inference_gives_the_outputs_of_the_saved_model(export):
         assert_that(results, check)
 
 
+def handler_of(folder, function, inputs, row_wise=False):
+    """The handler of a SavedModel of a function of texts."""
+    from keras_bert.integrations.beam import SavedModelHandler
+
+    module = tf.Module()
+    module.call = tf.function(function, input_signature=[tf.TensorSpec([None], tf.string)] * inputs)
+    tf.saved_model.save(module, str(folder), {"serving_default": module.call})
+    return SavedModelHandler(str(folder), row_wise)
+
+
 @pytest.mark.parametrize("row_wise", [False, True])
 def test_no_element_gets_the_answer_of_another(tmp_path, row_wise):
     """A foreign model that returns one row per word."""
-    from keras_bert.integrations.beam import SavedModelHandler
-
-    class Words(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-        def __call__(self, text):
-            return {"words": tf.strings.split(text).values}
-
-    module = Words()
-    tf.saved_model.save(module, str(tmp_path / "words"), {"serving_default": module.__call__})
-    handler = SavedModelHandler(str(tmp_path / "words"), row_wise)
+    handler = handler_of(tmp_path / "words", lambda text: {"words": tf.strings.split(text).values}, 1, row_wise)
     results = handler.run_inference(["alice's secret words", "bob asks this"], handler.load_model())
     assert [list(result.inference["words"]) for result in results] == [
         [b"alice's", b"secret", b"words"], [b"bob", b"asks", b"this"]]
@@ -130,16 +131,7 @@ def test_the_pipeline_of_the_page_writes_labels(export, tmp_path, monkeypatch):
 
 
 def test_an_element_that_lacks_an_input_is_refused(tmp_path):
-    from keras_bert.integrations.beam import SavedModelHandler
-
-    class Join(tf.Module):
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)] * 2)
-        def __call__(self, prompt, text):
-            return {"joined": prompt + text}
-
-    module = Join()
-    tf.saved_model.save(module, str(tmp_path / "join"), {"serving_default": module.__call__})
-    handler = SavedModelHandler(str(tmp_path / "join"))
+    handler = handler_of(tmp_path / "join", lambda prompt, text: {"joined": prompt + text}, 2)
     model = handler.load_model()
     [result] = handler.run_inference([{"prompt": "a", "text": "b"}], model)
     assert result.inference["joined"] == [b"ab"]
@@ -148,32 +140,25 @@ def test_an_element_that_lacks_an_input_is_refused(tmp_path):
             handler.run_inference([element], model)
 
 
-@pytest.mark.parametrize("name, content, reason", [
-    ("cut.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 5000)[:-9], "cannot be read: Compressed file ended"),
-    ("column.tsv", b"x\ty\n1\t2\n", "there is no column 'text'; the columns are x, y; pass --text_column"),
-])
-def test_a_file_that_cannot_be_read_is_named_without_a_traceback(run, export, inputs, tmp_path, caplog, name, content,
-                                                                 reason):
-    (inputs / name).write_bytes(content)
-    status, _, messages = run("predict", f"--model={export}", f"--input={inputs / name}", "--beam",
+def test_a_file_that_cannot_be_read_is_named_without_a_traceback(run, export, inputs, tmp_path, caplog):
+    path = inputs / "cut.jsonl.gz"
+    path.write_bytes(gzip.compress(b'{"text": "a"}\n' * 5000)[:-9])
+    status, _, messages = run("predict", f"--model={export}", f"--input={path}", "--beam",
                               f"--output={tmp_path / 'out'}")
-    assert status == 1 and messages[-1].startswith(f"keras-bert: {inputs / name}: {reason}")
+    assert status == 1 and messages[-1].startswith(f"keras-bert: {path}: cannot be read: Compressed file ended")
     assert not (tmp_path / "out").exists() and "Traceback" not in caplog.text
 
 
 def test_what_is_refused(run, export, inputs, tmp_path):
     command = ("predict", f"--input={inputs}/*", f"--output={tmp_path / 'out'}", "--beam")
     folder = zoo.model("intent")
-    assert run(*command, f"--model={folder}") == (
-        1, [], [f"keras-bert: {folder}: must be a SavedModel with --beam: keras-bert export text-model"])
-    status, _, messages = run(*command, f"--model={export}", "--beam_args=--runner=Nobody")
-    assert status == 1 and "--beam_args: " in messages[-1] and not (tmp_path / "out").exists()
-    assert run(*command, f"--model={export}", "--beam_args=--nosuch=3,--direct_num_workers=1")[2][-1] == (
-        "keras-bert: --beam_args: DirectRunner has no flag --nosuch")
-    status, _, messages = run(*command, f"--model={export}", "--keep_columns=file")
-    assert messages[-1].startswith("keras-bert: --keep_columns must be others than the columns of the answers, file, ")
-    status, _, messages = run(*command, f"--model={export}", "--keep_columns=url")
-    assert messages[-1] == (f"keras-bert: {inputs / '0.jsonl'}: there is no column 'url'; the columns are text, id; "
-                            "leave it out of --keep_columns")
-    assert not (tmp_path / "out").exists()
+    refused = f"{folder}: must be a SavedModel with --beam: keras-bert export text-model"
+    assert run(*command, f"--model={folder}") == (1, [], [f"keras-bert: {refused}"])
+    for flag, message in (
+            ("--beam_args=--runner=Nobody", "--beam_args: "),
+            ("--beam_args=--nosuch=3,--direct_num_workers=1", "--beam_args: DirectRunner has no flag --nosuch"),
+            ("--keep_columns=file", "--keep_columns must be others than the columns of the answers, file, "),
+            ("--keep_columns=url", f"{inputs / '0.jsonl'}: there is no column 'url'; the columns are text, id; leave")):
+        status, _, messages = run(*command, f"--model={export}", flag)
+        assert status == 1 and message in messages[-1] and not (tmp_path / "out").exists()
     assert run(*command, f"--model={export}", "--processes=2")[2] == ["keras-bert: --processes needs --nobeam"]

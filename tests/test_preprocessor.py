@@ -9,16 +9,15 @@ import pytest
 import tensorflow as tf
 import tensorflow_text as text
 
-from keras_bert.export import export_encoder, export_preprocessor
+from keras_bert.export import export_preprocessor
 from keras_bert.export.checking import FAILED, PASSED, run_check
 from keras_bert.export.preprocessor import Preprocessor
 from keras_bert.export.preprocessor_checks import CHECKS
 from keras_bert.export.verify import verify
-from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer, truncate_pair
 from keras_bert.text.graph_packing import pack_segments, round_robin
 
-from conftest import TINY_VOCABULARY
+import zoo
 
 GOLDEN = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "d", "ef", "abc", "xy"]
 
@@ -49,19 +48,10 @@ def test_ours_passes(golden):
     assert [result.seen for result in results if result.line in (6, 7)] == ["round robin", "uncased"]
 
 
-@pytest.fixture(scope="module")
-def assets(tmp_path_factory):
-    """A folder with the assets of a preprocessor."""
-    folder = tmp_path_factory.mktemp("assets")
-    (folder / "assets").mkdir()
-    (folder / "assets/vocab.txt").write_text("\n".join(GOLDEN))
-    return folder
-
-
 @pytest.mark.slow("a truncator or a case that is exported as the other one")
-def test_ours_of_another_kind_passes(assets):
+def test_ours_of_another_kind_passes(golden):
     module = Preprocessor(BertTokenizer(GOLDEN, lower_case=False), 16, "waterfall")
-    results = [run_check(*check, module, assets) for check in CHECKS if check[0] in (6, 7)]
+    results = [run_check(*check, module, golden) for check in CHECKS if check[0] in (6, 7)]
     assert [(result.status, result.seen) for result in results] == [(PASSED, "waterfall"), (PASSED, "cased")]
 
 
@@ -124,10 +114,10 @@ def module():
 
 @pytest.mark.slow("a check that does not see its fault")
 @pytest.mark.parametrize("name,fault,lines", FAULTS)
-def test_a_fault_fails_its_line(module, assets, monkeypatch, name, fault, lines):
+def test_a_fault_fails_its_line(module, golden, monkeypatch, name, fault, lines):
     part = operator.attrgetter(name)(module) if name else module
     monkeypatch.setattr(part, "__call__", fault(part.__call__))
-    results = [run_check(*check, module, assets) for check in CHECKS[:-1]]  # the last one saves and loads
+    results = [run_check(*check, module, golden) for check in CHECKS[:-1]]  # the last one saves and loads
     assert {result.line for result in results if result.status == FAILED} == lines
 
 
@@ -166,23 +156,11 @@ def test_round_robin_is_the_truncation_of_pairs_in_training():
         assert np.transpose(kept).tolist() == wanted
 
 
-@pytest.fixture(scope="module")
-def pretrainer(source):
-    return BertPretrainer(source)
-
-
-@pytest.fixture(scope="module")
-def chained(pretrainer, tmp_path_factory):
-    """The preprocessor and the encoder of a masked LM, loaded."""
-    folder, tokenizer = tmp_path_factory.mktemp("chained"), BertTokenizer(TINY_VOCABULARY)
-    export_preprocessor(tokenizer, folder / "preprocessor", max_length=12)
-    export_encoder(pretrainer, folder / "encoder", tokenizer)  # the zoo's has no masked LM
-    return [tf.saved_model.load(str(folder / name)) for name in ("preprocessor", "encoder")]
-
-
 @pytest.mark.slow("outputs that the encoder does not take")
-def test_it_chains_with_encoders(chained, source, tokenizer):
-    preprocessor, encoder = chained
+def test_it_chains_with_encoders(exported, source, tokenizer, tmp_path):
+    export_preprocessor(tokenizer, tmp_path / "preprocessor", max_length=12)
+    preprocessor, encoder = tf.saved_model.load(str(tmp_path / "preprocessor")), zoo.loaded(exported())
+    assert int(preprocessor.tokenize.get_special_tokens_dict()["mask_id"]) == tokenizer.mask_id
     texts = ["play some music!", "", "turn the lamp on please " * 9]
     wanted, _ = source(tokenizer(texts, max_length=12))
     np.testing.assert_allclose(encoder(preprocessor(texts))["pooled_output"], wanted, atol=2e-6)
@@ -190,31 +168,6 @@ def test_it_chains_with_encoders(chained, source, tokenizer):
     wanted, _ = source(tokenizer(texts, texts[::-1], max_length=9))
     got = encoder(preprocessor.bert_pack_inputs(pair, seq_length=9))["pooled_output"]
     np.testing.assert_allclose(got, wanted, atol=2e-6)
-
-
-@pytest.mark.slow("special ids that tensorflow-text does not take")
-def test_line_10_from_text_to_masked_tokens(chained, pretrainer):
-    """Tokenize, trim, combine, mask, pad with tensorflow-text, then the encoder's `.mlm`."""
-    preprocessor, encoder = chained
-    ids = preprocessor.tokenize.get_special_tokens_dict()
-    segments = [preprocessor.tokenize(texts).merge_dims(1, 2)
-                for texts in (["play some music please", "stop"], ["turn on the light in two", "what time is it now"])]
-    segments = text.RoundRobinTrimmer(7).trim(segments)
-    words, types = text.combine_segments(segments, ids["start_of_sequence_id"], ids["end_of_segment_id"])
-    words, positions, masked = text.mask_language_model(
-        words, text.RandomItemSelector(2, 0.5, [int(ids["start_of_sequence_id"]), int(ids["end_of_segment_id"])]),
-        text.MaskValuesChooser(int(ids["vocab_size"]), int(ids["mask_id"]), mask_token_rate=1.0,
-                               random_token_rate=0.0))
-    words, mask = text.pad_model_inputs(words, 10)
-    types, _ = text.pad_model_inputs(types, 10)
-    positions, _ = text.pad_model_inputs(positions, 2)
-    inputs = {"input_word_ids": words, "input_mask": mask, "input_type_ids": types,
-              "masked_lm_positions": tf.cast(positions, tf.int32)}
-    inputs = {name: tf.cast(tensor, tf.int32) for name, tensor in inputs.items()}
-    assert bool(tf.reduce_all(tf.gather(inputs["input_word_ids"], inputs["masked_lm_positions"], batch_dims=1)
-                              == int(ids["mask_id"])))
-    logits = encoder.mlm(inputs)["mlm_logits"]
-    np.testing.assert_allclose(logits, pretrainer(inputs)["mlm_logits"], atol=2e-6)  # another graph, other fusions
 
 
 @pytest.mark.slow("a flag that the command loses")

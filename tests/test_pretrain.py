@@ -44,19 +44,10 @@ def examples(tmp_path_factory):
 
 
 @pytest.fixture
-def config(tmp_path):
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(CONFIG))
-    return path
-
-
-@pytest.fixture
-def command(examples, config, tmp_path):
-    def build(*more):
-        return ("pretrain", f"--train={examples}", f"--config={config}", f"--output={tmp_path}/out", "--steps=6",
-                "--batch_size=8", *more)
-
-    return build
+def command(examples, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    return lambda *more: ("pretrain", f"--train={examples}", f"--config={tmp_path}/config.json",
+                          f"--output={tmp_path}/out", "--steps=6", "--batch_size=8", *more)
 
 
 def metrics(folder):

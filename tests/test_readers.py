@@ -2,7 +2,6 @@
 
 import collections
 import csv
-import dataclasses
 import itertools
 import json
 import math
@@ -19,8 +18,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from keras_bert.data.examples import FORMATS, Example, iterate_examples, number, read_examples
-from keras_bert.data.tables import read_table
+from keras_bert.data.examples import Example, iterate_examples, number, read_examples
+from keras_bert.data.tables import open_data, read_table
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.tasks.choice import ChoiceExample, read_choices
 from keras_bert.tasks.squad import QuestionExample, read_questions
@@ -161,11 +160,13 @@ def test_quotes_that_are_no_quoting(tmp_path, text):
     assert [example.text for example in read_examples(path)] == [text, '"so ""it"" is"']
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".json"])
-def test_columns_are_those_of_all_rows(tmp_path, suffix):
-    columns, rows = read_table(write(tmp_path / f"a{suffix}", '{"b": 1}\n{"a": 2}\n{"b": 3}\n'))
-    assert columns == ["b", "a"]
-    assert list(rows) == [(1, {"b": 1, "a": None}), (2, {"b": None, "a": 2}), (3, {"b": 3, "a": None})]
+def test_columns_are_those_of_all_rows(tmp_path):
+    content = '{"b": 1}\n{"a": 2}\n{"b": 3}\n'
+    for data in (write(tmp_path / "a.jsonl", content), write(tmp_path / "a.json", content),
+                 open_data(map(json.loads, content.splitlines()), "data")):
+        columns, rows = read_table(data)
+        assert columns == ["b", "a"]
+        assert list(rows) == [(1, {"b": 1, "a": None}), (2, {"b": None, "a": 2}), (3, {"b": 3, "a": None})]
 
 
 @pytest.mark.parametrize("name, content, expected", [
@@ -185,50 +186,6 @@ def test_ends_of_lines_and_marks(tmp_path, name, content, expected):
         Example(text, None, label, row) for text, label, row in expected]
 
 
-# Published layouts, one row each as the releases have it.
-
-@pytest.mark.parametrize("format, content, expected", [
-    ("cola", "gj04\t1\t\tOur friends won't.\nbc\t0\t*\t\"We yelled.\n", ("Our friends won't.", None, "1", 1)),
-    ("sst2", "sentence\tlabel\nhide new secretions \t0\n", ("hide new secretions ", None, "0", 2)),
-    ("mrpc", "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\r\n1\t7\t8\tAmrozi \" said\tReferring\r\n",
-     ('Amrozi " said', "Referring", "1", 2)),
-    ("qqp", "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\t\"Why?\tHow?\t0\n",
-     ('"Why?', "How?", "0", 2, "1")),
-    ("stsb", "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
-             "0\tmain\tMSRvid\t2012\t1\tnone\tnone\tA plane.\tAn air plane.\t5.000\n",
-     ("A plane.", "An air plane.", "5.000", 2, "0")),
-    ("mnli", "index\tpromptID\tpairID\tgenre\tsentence1_binary_parse\tsentence2_binary_parse\tsentence1_parse\t"
-             "sentence2_parse\tsentence1\tsentence2\tlabel1\tgold_label\n0\t1\t1n\tg\t(\t(\t(\t(\tOne.\tTwo.\tx\tneutral\n",
-     ("One.", "Two.", "neutral", 2, "0")),
-    ("qnli", "index\tquestion\tsentence\tlabel\n0\tWhen?\tThen.\tentailment\n",
-     ("When?", "Then.", "entailment", 2, "0")),
-    ("rte", "index\tsentence1\tsentence2\tlabel\n0\tNo.\tYes.\tnot_entailment\n",
-     ("No.", "Yes.", "not_entailment", 2, "0")),
-    ("wnli", "index\tsentence1\tsentence2\tlabel\n0\tA pin.\tIt.\t1\n", ("A pin.", "It.", "1", 2, "0")),
-    ("ax", "index\tsentence1\tsentence2\n0\tOne.\tTwo.\n", ("One.", "Two.", None, 2, "0")),
-    ("nsmc", "id\tdocument\tlabel\n1\t\t0\n2\t굳 ㅋ\t1\n", ("", None, "0", 2)),
-    ("kornli", "sentence1\tsentence2\tgold_label\n가\t나\tneutral\n", ("가", "나", "neutral", 2)),
-    ("korsts", "genre\tfilename\tyear\tid\tscore\tsentence1\tsentence2\nm\tM\t2\t1\t3.8\t가\t\"나\n",
-     ("가", '"나', "3.8", 2)),
-    ("klue-tc", '[{"guid": "y-0", "title": "유튜브", "label": "생활문화"}]', ("유튜브", None, "생활문화", 1)),
-    ("klue-nli", '[{"premise": "가", "hypothesis": "나", "gold_label": "neutral", "author": "a"}]',
-     ("가", "나", "neutral", 1)),
-    ("klue-sts", '[{"sentence1": "가", "sentence2": "나", "labels": {"label": 3.7, "real-label": 3.71}}]',
-     ("가", "나", "3.7", 1)),
-])
-def test_published_layouts(tmp_path, format, content, expected):
-    path = write(tmp_path / "file.txt", content)
-    unlabelled = dataclasses.replace(Example(*expected), label=None)
-    assert next(iterate_examples(path, label_column=None, data_format=format)) == unlabelled
-    if expected[2] is not None:
-        assert next(iterate_examples(path, data_format=format)) == Example(*expected)
-
-
-def test_every_layout_is_tested():
-    (mark,) = test_published_layouts.pytestmark
-    assert [*(values[0] for values in mark.args[1]), "snips"] == list(FORMATS)
-
-
 def test_folders_of_intents(tmp_path):
     write(tmp_path / "seq.in", "play music \n\nflights and fares\n")
     write(tmp_path / "label", "PlayMusic\n\natis_flight#atis_airfare\n")
@@ -236,13 +193,24 @@ def test_folders_of_intents(tmp_path):
         Example("play music", None, "PlayMusic", 1), Example("flights and fares", None, "atis_flight#atis_airfare", 3)]
 
 
-def test_real_files_of_classes_and_numbers():
-    for name, format, labels in (
-            ("glue/QNLI/fewshot16-42_train.tsv", "qnli", {"entailment": 16, "not_entailment": 16}),
-            ("ko/nsmc/train_rebuilt.txt", "nsmc", {"0": 379, "1": 421}),
-            ("ko/question_pair/train.tsv", "qqp", {"0": 205, "1": 95})):
-        found = collections.Counter(example.label for example in read_examples(REAL / name, data_format=format))
-        assert found == labels, name
+@pytest.mark.parametrize("name, data_format, counts", [
+    ("glue/QNLI/fewshot16-42_train.tsv", "qnli", {"entailment": 16, "not_entailment": 16}),
+    ("ko/nsmc/train_rebuilt.txt", "nsmc", {"0": 379, "1": 421}),
+    ("ko/question_pair/train.tsv", "qqp", {"0": 205, "1": 95}),
+    ("multiple_choice/codah/fold0_dev.tsv", "codah", {0: 18, 1: 22, 2: 19, 3: 21}),
+    ("multiple_choice/codah/fold0_train.tsv", "codah", {0: 32, 1: 41, 2: 48, 3: 39}),
+    ("qa/xquad/xquad.en.json", None, {False: 225}), ("qa/squad/dev-v2.0-small.json", None, {False: 8, True: 6})])
+def test_real_files(name, data_format, counts):
+    """Their labels, or whether their questions are impossible."""
+    if data_format:
+        read = read_choices if data_format == "codah" else iterate_examples
+        found = [example.label for example in read(REAL / name, data_format=data_format)]
+    else:
+        found = [not example.answers for example in read_questions(REAL / name)]
+    assert collections.Counter(found) == counts
+
+
+def test_real_numbers():
     path = REAL / "ko/kornlu/KorSTS/sts-dev.tsv"
     numbers = [number(path, example) for example in iterate_examples(path, data_format="korsts")]
     assert len(numbers) == 100 and 0 <= min(numbers) and max(numbers) <= 5
@@ -278,15 +246,6 @@ def test_rows_of_questions(tmp_path):
             QuestionExample("4", "How?", "x", [], False, "row 4 (id 4)")]
 
 
-@pytest.mark.parametrize("name, count, impossible", [("xquad/xquad.en.json", 225, 0),
-                                                     ("squad/dev-v2.0-small.json", 14, 6)])
-def test_real_files_of_questions(name, count, impossible):
-    examples = list(read_questions(REAL / "qa" / name))
-    assert (len(examples), sum(example.impossible for example in examples)) == (count, impossible)
-    assert len({example.place for example in examples}) == count
-    assert all(example.answers for example in examples if not example.impossible)
-
-
 # Choices.
 
 def test_tables_of_choices(tmp_path):
@@ -296,20 +255,3 @@ def test_tables_of_choices(tmp_path):
     write_parquet(tmp_path / "a.parquet", [{"prompt": "p", "choices": ["a", "b"], "label": 1}])
     for name, row in (("a.tsv", 2), ("a.csv", 2), ("a.jsonl", 1), ("a.parquet", 1)):
         assert list(read_choices(tmp_path / name)) == [ChoiceExample("p", ["a", "b"], 1, row)]
-
-
-def test_swag_files(tmp_path):
-    path = write(tmp_path / "val.csv", ",video-id,fold-ind,startphrase,sent1,sent2,gold-source,ending0,ending1,ending2,"
-                                       "ending3,label\n0,v,1,He sits. She,He sits.,She,gold,\"a, b.\",c.,d.,e.,2\n")
-    choices = ["She a, b.", "She c.", "She d.", "She e."]
-    assert list(read_choices(path, "swag")) == [ChoiceExample("He sits.", choices, 2, 2)]
-    path = write(tmp_path / "test.csv", "sent1,sent2,ending0,ending1\nHe sits.,She,a.,b.\n")
-    assert list(read_choices(path, "swag")) == [ChoiceExample("He sits.", ["She a.", "She b."], None, 2)]
-
-
-@pytest.mark.parametrize("name, right", [("fold0_dev.tsv", [18, 22, 19, 21]), ("fold0_train.tsv", [32, 41, 48, 39])])
-def test_real_files_of_choices(name, right):
-    examples = list(read_choices(REAL / "multiple_choice/codah" / name, "codah"))
-    assert {len(example.choices) for example in examples} == {4}
-    labels = [example.label for example in examples]
-    assert [labels.count(i) for i in range(4)] == right and len(labels) == sum(right)

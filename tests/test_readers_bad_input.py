@@ -2,7 +2,6 @@
 
 import functools
 import json
-import sys
 
 import pyarrow.parquet
 import pytest
@@ -195,6 +194,8 @@ REFUSALS = {
         (CHOICES.replace('["a", "b"]', '"ab"'), "row 1: 'choices' must be a list of texts; got 'ab'"),
         ('{"prompt": "p", "choice0": "a", "choice1": "b"}\n{"prompt": "p", "choice0": "a"}',
          "row 2: 'choice1' must be a text; got None")],
+    (read_choices, "a.txt", "CoNLL"): [("", "data_format must be one of swag, codah; got 'CoNLL'")],
+    (read_tagged, "a.txt", "CoNLL"): [("", "data_format must be one of conll, klue-ner, naver-ner, snips; got")],
     **{(read, "a.parquet", None): [("PAR1 no table PAR1", "not a Parquet file: ")]
        for read in (iterate_examples, read_tagged, read_questions, read_choices)},
 }
@@ -232,15 +233,6 @@ def test_columns_of_a_published_format_are_fixed(tmp_path):
         assert str(error.value) == f"{name} must be left out with data_format=nsmc, which sets the columns; got 'q'"
 
 
-@pytest.mark.parametrize("read", [iterate_examples, read_tagged, read_questions, read_choices])
-def test_files_that_are_none(tmp_path, read):
-    path = tmp_path / "a.jsonl"
-    assert refusal(read, path) == f"{path}: cannot be read: No such file or directory"
-    if read is not read_tagged:  # a folder may hold seq.in
-        path.mkdir()
-        assert refusal(read, path) == f"{path}: cannot be read: Is a directory"
-
-
 @pytest.mark.parametrize("read, suffixes", [
     *((read, "a data file must end in .tsv, .csv, .jsonl, .parquet, .json, or be of a published data set, which "
        "data_format must name") for read in (iterate_examples, read_choices)),
@@ -248,21 +240,14 @@ def test_files_that_are_none(tmp_path, read):
     (read_tagged, "a file of tagged words must end in .conll, .bio, .iob, .tsv, .txt, .jsonl, .parquet, or "
                   "have a data_format of conll, klue-ner, naver-ner, snips"),
 ])
-def test_suffixes(tmp_path, read, suffixes):
-    assert refusal(read, tmp_path / "a.xlsx") == f"{tmp_path}/a.xlsx: {suffixes}; got .xlsx"
-    assert refusal(read, tmp_path / "a") == f"{tmp_path}/a: {suffixes}; got no suffix"
-
-
-@pytest.mark.parametrize("read, known", [
-    (read_tagged, "conll, klue-ner, naver-ner, snips"), (read_choices, "swag, codah")])
-def test_formats(tmp_path, read, known):
-    message = refusal(functools.partial(read, data_format="CoNLL"), tmp_path / "a.txt")
-    assert message == f"{tmp_path}/a.txt: data_format must be one of {known}; got 'CoNLL'"
-
-
-def test_parquet_without_pyarrow(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    assert refusal(iterate_examples, tmp_path / "a.parquet").endswith("Parquet files need pyarrow: pip install pyarrow")
+def test_files_that_are_none(tmp_path, read, suffixes):
+    for name, suffix in (("a.xlsx", ".xlsx"), ("a", "no suffix")):
+        assert refusal(read, tmp_path / name) == f"{tmp_path}/{name}: {suffixes}; got {suffix}"
+    path = tmp_path / "a.jsonl"
+    assert refusal(read, path) == f"{path}: cannot be read: No such file or directory"
+    if read is not read_tagged:  # a folder may hold seq.in
+        path.mkdir()
+        assert refusal(read, path) == f"{path}: cannot be read: Is a directory"
 
 
 def test_a_value_of_parquet_that_python_lacks(tmp_path):

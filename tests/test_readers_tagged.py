@@ -21,6 +21,12 @@ def write(path, content):
     return path
 
 
+def forms(folder, rows, plain=None):
+    """Rows as a JSON Lines file, a Parquet file and in memory."""
+    parquet.write_table(pyarrow.Table.from_pylist(plain or rows), folder / "rows.parquet")
+    return write(folder / "rows.jsonl", "\n".join(map(json.dumps, rows))), folder / "rows.parquet", Rows("data", rows)
+
+
 SCHEMES = {  # letters of an entity of that many words; whether it touches one of its own type on the left, on the right
     "IOB2": lambda size, left, right: "B" + "I" * (size - 1),
     "IOB1": lambda size, left, right: ("B" if left else "I") + "I" * (size - 1),
@@ -81,39 +87,10 @@ def test_words_with_spaces_without_tags_and_comments(tmp_path, content, expected
 
 def test_rows_of_words_and_tags(tmp_path):
     rows = [{"tokens": ["a", "b"], "tags": ["S-X", "O"]}, {"tokens": [], "tags": []}]
-    write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
-    parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "a.parquet")
-    for name in ("a.jsonl", "a.parquet"):
-        assert list(read_tagged(tmp_path / name)) == [TaggedExample(["a", "b"], ["B-X", "O"], 1),
-                                                      TaggedExample([], [], 2)]
+    for data in forms(tmp_path, rows):
+        assert list(read_tagged(data)) == [TaggedExample(["a", "b"], ["B-X", "O"], 1), TaggedExample([], [], 2)]
     path = write(tmp_path / "b.jsonl", '{"words": ["a"]}')
     assert list(read_tagged(path)) == [TaggedExample(["a"], None, 1)]
-
-
-def test_klue_ner_loses_no_entity(tmp_path):
-    sentences = ["서울·부산은  '삼성' 특허 청", "#가"]
-    tags = ["B-LC I-LC O B-LC I-LC O O O O B-OG I-OG O B-OG I-OG I-OG I-OG I-OG", "O I-PS"]
-    lines = "\n".join(f"## klue-ner-v1_dev_{row}\t<{sentence}:OG>\n" + "".join(
-        f"{character}\t{tag}\n" for character, tag in zip(sentence, line.split(), strict=True))
-        for row, (sentence, line) in enumerate(zip(sentences, tags)))
-    path = write(tmp_path / "klue-ner-v1.1_dev.tsv", lines)
-    one, two = read_tagged(path, "klue-ner")
-    # An entity of the published file may begin with a space.
-    assert one == TaggedText(sentences[0], tags[0].replace("O B-OG I-OG I-OG I-OG", "O O B-OG I-OG I-OG").split(), 2)
-    assert (two.text, two.tags, two.row) == ("#가", ["O", "B-PS"], 21)
-    assert [(one.text[first:end], one.tags[first][2:]) for first, end in spans_of(one.tags)] == [
-        ("서울", "LC"), ("부산", "LC"), ("삼성", "OG"), ("특허 청", "OG")]
-
-
-@pytest.mark.parametrize("content, expected", [
-    ("홍길동은 7월 1일에 왔다 .\tPER-B DAT-B DAT-I O O\n\n끝 .\tO O\n",
-     [("홍길동은 7월 1일에 왔다 .".split(), ["B-PER", "B-DAT", "I-DAT", "O", "O"], 1), (["끝", "."], ["O", "O"], 3)]),
-    # As the challenge published it.
-    ("1\t홍길동은\tPER_B\n2\t-\t-\n3\t7월\tDAT_B\n4\t1일에\tDAT_I\n\n1\t끝\t-\n",
-     [(["홍길동은", "-", "7월", "1일에"], ["B-PER", "O", "B-DAT", "I-DAT"], 1), (["끝"], ["O"], 6)])])
-def test_naver_ner(tmp_path, content, expected):
-    path = write(tmp_path / "test.tsv", content)
-    assert list(read_tagged(path, "naver-ner")) == [TaggedExample(*example) for example in expected]
 
 
 def test_rows_of_texts_and_entities(tmp_path):
@@ -122,26 +99,12 @@ def test_rows_of_texts_and_entities(tmp_path):
             {"text": "a", "entities": []}]
     wanted = [TaggedText(rows[0]["text"], "O O B-곳 I-곳 O O O O O B-x O".split(), 1), TaggedText("a", ["O"], 2)]
     rows[0]["entities"][0] |= {"start": 9, "end": 10}
-    write(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
-    parquet.write_table(pyarrow.Table.from_pylist(
-        [row | {"entities": [{name: entity[name] for name in ("start", "end", "label")} for entity in row["entities"]]}
-         for row in rows]), tmp_path / "a.parquet")
-    for data in (tmp_path / "a.jsonl", tmp_path / "a.parquet", Rows("data", rows)):
+    plain = [row | {"entities": [{name: entity[name] for name in ("start", "end", "label")}
+                                 for entity in row["entities"]]} for row in rows]
+    for data in forms(tmp_path, rows, plain):
         assert list(read_tagged(data)) == wanted
     path = write(tmp_path / "b.jsonl", '{"text": "a b"}')
     assert list(read_tagged(path)) == [TaggedText("a b", None, 1)]
-
-
-@hypothesis.settings(deadline=None)
-@hypothesis.given(st.lists(st.tuples(st.integers(0, 3), st.text("가a🎵\u0301", min_size=1, max_size=4))))
-def test_no_entity_of_a_row_is_lost(parts):
-    text, entities = "x", []
-    for gap, word in parts:
-        text += "x" * gap + word
-        entities.append({"start": len(text) - len(word), "end": len(text), "label": "x", "text": word})
-    example, = read_tagged(Rows("data", [{"text": text, "entities": entities[::-1]}]))
-    assert [{"start": start, "end": end, "label": "x", "text": text[start:end]}
-            for start, end in spans_of(example.tags)] == entities
 
 
 def entities_of(example):
@@ -149,7 +112,7 @@ def entities_of(example):
 
 
 @hypothesis.settings(deadline=None)
-@hypothesis.given(st.lists(st.tuples(st.text("가a🎵", min_size=1, max_size=3), st.integers(0, 2), st.integers(0, 2),
+@hypothesis.given(st.lists(st.tuples(st.text("가a🎵\u0301", min_size=1, max_size=3), *[st.integers(0, 2)] * 2,
                                      st.sampled_from(["x", "y"])), min_size=1, max_size=6),
                   st.sampled_from(" \t\u3000"))
 def test_white_space_at_the_ends_of_entities_is_no_part_of_them(parts, space):
@@ -157,7 +120,7 @@ def test_white_space_at_the_ends_of_entities_is_no_part_of_them(parts, space):
     for word, left, right, label in parts:
         start = len(text) + left
         text += space * left + word + space * right
-        wide.append({"start": start - left, "end": len(text), "label": label})
+        wide.append({"start": start - left, "end": len(text), "label": label, "text": text[start - left:]})
         wanted.append((start, start + len(word), label))
     for rows in ([{"text": text, "entities": wide}], [{"text": text, "entities": wide[::-1]}]):
         example, = read_tagged(Rows("data", rows))
@@ -166,13 +129,10 @@ def test_white_space_at_the_ends_of_entities_is_no_part_of_them(parts, space):
 
 def test_adjacent_entities_are_two_in_every_format_with_spans(tmp_path):
     text, spans = "Ada Bob met", [{"start": 0, "end": 3, "label": "per"}, {"start": 3, "end": 7, "label": "per"}]
-    row = {"text": text, "entities": spans}
-    write(tmp_path / "a.jsonl", json.dumps(row))
-    parquet.write_table(pyarrow.Table.from_pylist([row]), tmp_path / "a.parquet")
     tags = "B-per I-per I-per B-per I-per I-per I-per O O O O".split()
     write(tmp_path / "a.tsv", "".join(f"{character}\t{tag}\n" for character, tag in zip(text, tags, strict=True)))
-    for data, data_format in ((tmp_path / "a.jsonl", None), (tmp_path / "a.parquet", None), (Rows("data", [row]), None),
-                              (tmp_path / "a.tsv", "klue-ner")):
+    files = *forms(tmp_path, [{"text": text, "entities": spans}]), tmp_path / "a.tsv"
+    for data, data_format in zip(files, (None, None, None, "klue-ner"), strict=True):
         example, = read_tagged(data, data_format)
         assert entities_of(example) == [(0, 3, "per"), (4, 7, "per")]
 

@@ -29,15 +29,17 @@ def features_of(count, first=0):
             "next_sentence_labels": first + np.arange(count, dtype=np.int32)[:, None]}
 
 
+def write_masked(path, features, rng):
+    masking, ids = Masking(TOKENIZER, PREDICTIONS), features["input_word_ids"]
+    path.write_bytes(frame(serialize(features | masking(ids, masking.noise(rng, *ids.shape)))).tobytes())
+
+
 @pytest.fixture
 def paths(tmp_path):
     """Files of 7, 1 and 15 examples, masked."""
-    masking, rng = Masking(TOKENIZER, PREDICTIONS), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for file, count in enumerate(COUNTS):
-        features = features_of(count, sum(COUNTS[:file]))
-        ids = features["input_word_ids"]
-        (tmp_path / f"{file}.tfrecord").write_bytes(
-            frame(serialize(features | masking(ids, masking.noise(rng, *ids.shape)))).tobytes())
+        write_masked(tmp_path / f"{file}.tfrecord", features_of(count, sum(COUNTS[:file])), rng)
     return [tmp_path / f"{file}.tfrecord" for file in range(len(COUNTS))]
 
 
@@ -92,10 +94,7 @@ def test_the_digest_knows_each_record(paths):
     for changed in (features, features | {"next_sentence_labels": features["next_sentence_labels"] + 1}):
         digests = []
         for _ in range(2):
-            masking = Masking(TOKENIZER, PREDICTIONS)
-            ids = changed["input_word_ids"]
-            paths[1].write_bytes(frame(serialize(changed | masking(ids, masking.noise(
-                np.random.default_rng(5), *ids.shape)))).tobytes())
+            write_masked(paths[1], changed, np.random.default_rng(5))
             digests.append(PretrainingRecords(paths).digest)
         assert digests[0] == digests[1] != before
         before = digests[0]
@@ -177,47 +176,23 @@ def bounds(path):
     return found
 
 
-def flip(record, offset):
-    def damage(path):
-        data, (begin, end) = bytearray(path.read_bytes()), bounds(path)[record:record + 2]
-        data[(end if offset < 0 else begin) + offset] ^= 1
-        path.write_bytes(data)
-        return begin
-
-    return damage
+def flip(data, place):
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1:]
 
 
-def cut(record, offset):
-    def damage(path):
-        place = bounds(path)[record]
-        path.write_bytes(path.read_bytes()[:place + offset])
-        return place
-
-    return damage
-
-
-def garbage(content):
-    def damage(path):
-        path.write_bytes(content)
-        return 0
-
-    return damage
-
-
-@pytest.mark.parametrize("damage, problem, lost", [
-    (flip(4, 40), "the record is corrupt", 1),
-    (flip(4, -1), "the record is corrupt", 1),
-    (flip(4, 0), "no TFRecord begins here, or its length is corrupt", 11),
-    (flip(4, 9), "no TFRecord begins here, or its length is corrupt", 11),
-    (cut(14, 100), "the file ends within the record", 1),
-    (cut(14, 5), "the file ends within the record", 1),
-    (garbage(b"\0" * 99), "no TFRecord begins here, or its length is corrupt", 15),
-    (garbage(b"short"), "the file ends within the record", 15),
-    (garbage(frame(np.full((1, 1), ord("x"), np.uint8)).tobytes().replace(b"x", b"y")), "the record is corrupt", 15),
-])
-def test_a_broken_place_is_named_or_left_out(paths, damage, problem, lost):
+@pytest.mark.parametrize("record, damage, problem, lost", [
+    (4, lambda data, place: flip(data, place + 40), "the record is corrupt", 1),
+    (4, flip, "no TFRecord begins here, or its length is corrupt", 11),
+    (4, lambda data, place: flip(data, place + 9), "no TFRecord begins here, or its length is corrupt", 11),
+    (14, lambda data, place: data[:place + 100], "the file ends within the record", 1),
+    (14, lambda data, place: data[:place + 5], "the file ends within the record", 1),
+    (0, lambda *_: b"\0" * 99, "no TFRecord begins here, or its length is corrupt", 15),
+    (0, lambda *_: frame(np.full((1, 1), ord("x"), np.uint8)).tobytes().replace(b"x", b"y"), "the record is corrupt",
+     15)])
+def test_a_broken_place_is_named_or_left_out(paths, record, damage, problem, lost):
     healthy = labels(batches(PretrainingRecords(paths), COUNT, 1, seed=0))
-    place = damage(paths[2])
+    place = bounds(paths[2])[record]
+    paths[2].write_bytes(damage(paths[2].read_bytes(), place))
     with pytest.raises(InputError) as caught:
         batches(PretrainingRecords(paths), 20, 4, seed=0)
     assert str(caught.value) == f"{paths[2]}: byte {place}: {problem}{SKIPPED}"

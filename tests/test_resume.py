@@ -26,15 +26,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.training import finetune
 from keras_bert.training.run import Run
 
-from conftest import (
-    SMALL,
-    TINY_VOCABULARY,
-    eagerly,
-    finetune_command,
-    interrupted_after,
-    randomize,
-    write_huggingface,
-)
+from conftest import SMALL, TINY_VOCABULARY, eagerly, finetune_command, interrupted_after, randomize, write_huggingface
 
 # Kills the process that runs it: in the middle of writing the nth checkpoint, before its renaming, or while the model's
 # folder is put in its place.

@@ -30,17 +30,9 @@ SETTINGS = Settings(
 TEXTS = np.array([f"secret {number} {'word ' * (number % 7)}".encode() for number in range(20)], object)
 
 
-def write(path, *specs, **functions):
-    """Writes a SavedModel with functions of tensors as its signatures; returns its path."""
-    module = tf.Module()
-    module.functions = {name: tf.function(function, input_signature=specs) for name, function in functions.items()}
-    tf.saved_model.save(module, str(path), dict(module.functions))
-    return path
-
-
 def test_requests_are_joined_if_their_rows_have_equal_sizes_and_too_little_memory_gives_503(tmp_path, monkeypatch):
-    path = write(tmp_path / "sums", tf.TensorSpec([None, None], tf.int32, "ids"),
-                 serving_default=lambda ids: {"sum": tf.reduce_sum(ids, 1)})
+    path = write_function(tmp_path / "sums", [tf.TensorSpec([None, None], tf.int32, "ids")],
+                          serving_default=lambda ids: {"sum": tf.reduce_sum(ids, 1)})
     model = SavedModel(str(path), 1, row_wise=["serving_default"])
     one, two, longer = (model.batch_key("serving_default", {"ids": np.zeros(shape, np.int32)})
                         for shape in ((1, 3), (2, 3), (1, 4)))
@@ -75,7 +67,7 @@ def test_parts_of_a_request_give_the_same_answer(case):
 def test_the_mark_of_the_exporter_belongs_to_the_graph(tmp_path):
     marked = SavedModel(str(zoo.saved_model("tag")), 1)
     assert marked.row_wise == {"serving_default", "encode"} and not marked.is_unmarked
-    other = write_function(tmp_path / "other", lambda text: {"size": tf.strings.length(text)})
+    other = write_function(tmp_path / "other", serving_default=lambda text: {"size": tf.strings.length(text)})
     shutil.copytree(zoo.saved_model("tag") / "assets.extra", other / "assets.extra")
     assert SavedModel(str(other), 1).row_wise == set()
 
@@ -111,12 +103,8 @@ def test_the_outputs_of_a_request_are_limited_before_they_are_computed():
 
 
 def test_a_version_answers_while_its_explanation_is_warmed_up(tmp_path, monkeypatch):
-    texts, layers = tf.TensorSpec([None], tf.string, "text"), tf.TensorSpec([None], tf.int32, "layers")
-    module = tf.Module()
-    module.answer = tf.function(lambda text: {"size": tf.strings.length(text)}, input_signature=[texts])
-    module.explain = tf.function(lambda text, layers: {"tokens": text, "sum": tf.reduce_sum(layers)[None]},
-                                 input_signature=[texts, layers])
-    tf.saved_model.save(module, str(tmp_path / "1"), {"serving_default": module.answer, "explain": module.explain})
+    write_function(tmp_path / "1", serving_default=lambda text: {"size": tf.strings.length(text)},
+                   explain=lambda text, layers: {"tokens": text, "sum": tf.reduce_sum(layers)[None]})
     model, called, call = Model("m", str(tmp_path), SETTINGS), [], SavedModel._call
     state = dict.fromkeys(("is_served", "leases"))
 
@@ -140,8 +128,8 @@ def test_a_version_answers_while_its_explanation_is_warmed_up(tmp_path, monkeypa
 def test_what_takes_long_neither_stops_the_event_loop_nor_grows_beyond_the_limit(tmp_path, monkeypatch):
     """What a large request needs runs in threads. A request of 60 bytes can claim millions of strings, as many as a
     body of the maximum size has."""
-    path = write(tmp_path / "choices", tf.TensorSpec([None, None], tf.string, "choices"),
-                 serving_default=lambda choices: {"sizes": tf.strings.length(choices)})
+    path = write_function(tmp_path / "choices", [tf.TensorSpec([None, None], tf.string, "choices")],
+                          serving_default=lambda choices: {"sizes": tf.strings.length(choices)})
     model, threads = Model("m", "", SETTINGS), {}
 
     def record(owner, name):

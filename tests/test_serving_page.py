@@ -270,7 +270,7 @@ def test_examples_are_filled_in_and_the_request_is_shown_as_a_command(page):
 
 
 def write_slow_echo(path, until):
-    """Writes an `Echo` that is loaded once there is a file at a path: its warm-up request waits for it."""
+    """Writes the model of `write_echo`, loaded once there is a file at a path: its warm-up request waits for it."""
     from tensorflow_serving.apis import prediction_log_pb2
 
     log = prediction_log_pb2.PredictionLog()

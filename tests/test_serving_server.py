@@ -72,14 +72,12 @@ def record(folder):
 @pytest.fixture(scope="module")
 def server(folder, record):
     echo = write_echo(folder / "echo")
-    models = {"chooser": folder / record["inputs"]["path"], "echo": echo, "single": echo} | {
-        name: write_function(folder / name, function) for name, function in FUNCTIONS.items()} | {
-        "declared_ragged": folder / "ragged", "declared_total": folder / "total",
-        "unnamed": write_function(folder / "unnamed", other=backwards),
-        "constant": write_function(folder / "constant", lambda: {"value": tf.constant([1, 2])}, ()),
-        "pair": write_function(folder / "pair", lambda text: {"words": tf.strings.split(text)},
-                               sizes=lambda text: {"size": tf.strings.length(text)})}
-    declared = [f"--row_wise={name}:serving_default" for name in models if name.startswith(("declared", "echo", "unn"))]
+    others = write_function(folder / "others", **FUNCTIONS, constant=lambda: {"value": tf.constant([1, 2])},
+                            words=lambda text: {"words": tf.strings.split(text)})
+    models = {"chooser": folder / record["inputs"]["path"], "echo": echo, "single": echo, "others": others,
+              "declared": others}
+    declared = [f"--row_wise={name}" for name in (
+        "echo:serving_default", "declared:ragged", "declared:total", "declared:no")]
     with serving(models, *declared, "--allowed_host=Models.example", "--allowed_host=proxy.example:80") as server:
         yield server
 
@@ -231,14 +229,16 @@ def alone(function, texts):
     return values if len(values) > 1 else next(iter(values.values()))
 
 
-@pytest.mark.parametrize("name", [*FUNCTIONS, "declared_ragged", "declared_total"])
-def test_concurrent_requests_get_what_they_would_get_alone(server, name):
-    requests = [SECRETS[number:number + 1 + number % 3] for number in range(12)]
-    expected = [alone(FUNCTIONS[name.removeprefix("declared_")], texts) for texts in requests]
+@pytest.mark.parametrize("model,name", [*(("others", name) for name in FUNCTIONS), ("declared", "ragged"),
+                                        ("declared", "total")])
+def test_concurrent_requests_get_what_they_would_get_alone(server, model, name):
+    requests = [SECRETS[number:number + 1 + number % 3] for number in range(9)]
+    expected = [alone(FUNCTIONS[name], texts) for texts in requests]
 
     def client(number):
         (connection,) = connections(server, 1)
-        return [server.predict(name, connection, inputs=texts) for texts in requests[number:] + requests[:number]]
+        return [server.predict(model, connection, inputs=texts, signature_name=name)
+                for texts in requests[number:] + requests[:number]]
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
         for number, answers in enumerate(pool.map(client, range(8))):
@@ -254,42 +254,38 @@ def test_declared_signatures_run_in_batches_until_one_has_other_rows(server, tmp
         return {row.result()[0]["batch"] for row in rows}
 
     assert (sizes("single"), sizes("echo")) == ({1}, {8})
-    models = [event["model"] for event in server.events(event="not row-wise")]
-    assert len(set(models)) == len(models) and set(models) <= {"declared_ragged", "declared_total"}
+    stopped = [(event["model"], event["signature"]) for event in server.events(event="not row-wise")]
+    assert len(set(stopped)) == len(stopped) and set(stopped) <= {("declared", "ragged"), ("declared", "total")}
     assert [event["event"] for event in server.events(model="echo") if "event" in event] == ["loading", "available"]
     available = {event["model"]: event["row_wise"] for event in server.events(event="available")}
-    assert available["single"] == [] and available["echo"] == ["serving_default"]
+    assert available == {"chooser": [], "echo": ["serving_default"], "single": [], "others": [],
+                         "declared": ["ragged", "total"]}
 
 
 def test_signatures_that_do_not_fit(server):
-    assert server.predict("constant", inputs={}) == [1, 2]
-    assert server.predict("pair", signature_name="sizes", instances=["a", "bcd"]) == [1, 3]
-    assert server.predict("unnamed", signature_name="other", inputs=["a", "b"]) == ["b", "a"]
-    for model, request, message in (
-            ("pair", {"instances": ["a"]}, 'signature_name: must be one of sizes; got "serving_default"'),
-            ("unnamed", {"inputs": ["a"]}, 'signature_name: must be one of other; got "serving_default"'),
-            ("ragged", {"instances": ["a b", "c"]}, "ask with inputs instead of instances"),
-            ("total", {"instances": ["a b", "c"]}, "ask with inputs instead of instances")):
-        status, answer, _ = server.ask(f"/v1/models/{model}:predict", request)
+    assert server.predict("others", signature_name="constant", inputs={}) == [1, 2]
+    names = ", ".join(sorted([*FUNCTIONS, "constant"]))
+    for name, message in (
+            ("", f'signature_name: must be one of {names}; got "serving_default"'),
+            ("words", f'signature_name: must be one of {names}; got "words"'),
+            ("ragged", "ask with inputs instead of instances"), ("total", "ask with inputs instead of instances")):
+        status, answer, _ = server.ask("/v1/models/others:predict", {"instances": ["a b", "c"], "signature_name": name})
         assert status == 400 and message in answer["error"]
-    signatures = server.ask("/v1/models/pair/metadata")[1]["metadata"]["signature_def"]["signature_def"]
-    assert signatures.keys() == {"serving_default", "sizes"}
-
-
-@pytest.mark.parametrize("model,message", [
-    ("pair", "the signature serving_default is left out: its inputs and outputs must be dense tensors"),
-    ("unnamed", "--row_wise=unnamed:serving_default: there is no such signature; there are other"),
-    ("chooser", "its requests run one by one, because version 0.1 or 0.2 exported it: export it again, or start the "
-               "server with --row_wise=chooser:serving_default")])
-def test_the_log_warns_of_signatures(server, model, message):
-    event, = server.wait(lambda: server.events(event="warning", model=model))
-    assert event | {"time": 0} == {"time": 0, "event": "warning", "model": model, "version": 1, "message": message}
+    signatures = server.ask("/v1/models/others/metadata")[1]["metadata"]["signature_def"]["signature_def"]
+    assert signatures.keys() == {*FUNCTIONS, "constant", "words"}
+    warnings = server.wait(lambda: len(found := server.events(event="warning")) == 4 and found)
+    left_out = "the signature words is left out: its inputs and outputs must be dense tensors"
+    assert {(event["model"], event["version"], event["message"]) for event in warnings} == {
+        ("others", 1, left_out), ("declared", 1, left_out),
+        ("declared", 1, f"--row_wise=declared:no: there is no such signature; there are {names}"),
+        ("chooser", 1, "its requests run one by one, because version 0.1 or 0.2 exported it: export it again, or "
+                       "start the server with --row_wise=chooser:serving_default")}
 
 
 def test_each_of_many_concurrent_requests_gets_its_own(server):
     def client(number):
         (connection,) = connections(server, 1)
-        for turn in range(36):
+        for turn in range(18):
             texts = [f"secret {number} {turn} {'x' * (number * turn % 50)} {i}" for i in range(1 + turn % 3)]
             if turn % 9 == 8:
                 status, answer, _ = server.ask("/v1/models/echo:predict", {"instances": [*texts, "fail"]},

@@ -1,6 +1,6 @@
 """Runs the code blocks of README*.md and docs/, and compares the output that the pages show.
 
-The blocks of a page run in order in one folder with small files under the names that the pages use (`prepare`).
+The blocks of a page run in order in one folder with small files under the names that the pages use (`page_folder`).
 
     ```python     runs; the Python blocks of a page share their names
     ```sh         runs, one command per line
@@ -161,14 +161,6 @@ class Page:
                                  check=True, env=environment).stdout, end="")
 
 
-def prepare(folder, page, encoders):
-    """Fills a folder with the files that a page names, and with encoders under the names of presets."""
-    write_files(folder, str(page.relative_to(ROOT)))
-    for name in PRESETS:
-        if os.path.exists(encoders / name):
-            os.symlink(encoders / name, folder / name)
-
-
 def write_encoders(folder, minilm):
     """Writes tiny encoders in Hugging Face's format under the names of presets; `minilm`, if it is not the real one, in
     that of sentence-transformers, as the real one."""
@@ -194,9 +186,11 @@ def write_encoders(folder, minilm):
 
 @contextlib.contextmanager
 def page_folder(page, encoders):
-    """Changes into a new folder with a page's files."""
+    """Changes into a new folder with the files that a page names, and with encoders under the names of presets."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
-        prepare(pathlib.Path(folder), page, encoders)
+        write_files(pathlib.Path(folder), str(page.relative_to(ROOT)))
+        for name in os.listdir(encoders):
+            os.symlink(encoders / name, name)
         yield
 
 

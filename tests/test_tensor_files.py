@@ -1,7 +1,6 @@
 """Weights of Hugging Face folders in every kind of file: TensorFlow models that transformers 4 wrote and ran
 (`python tests/record_transformers4.py`), PyTorch's pickles, and shards."""
 
-import json
 import os
 import shutil
 
@@ -10,6 +9,7 @@ import pytest
 from keras import ops
 from record_transformers4 import FOLDER, LABELS
 from safetensors.numpy import load_file, save_file
+from test_convert_damaged import split
 
 from keras_bert import models
 from keras_bert.convert import load_pretrained, open_source
@@ -52,19 +52,6 @@ def test_every_tensorflow_weight_is_read():
     assert len(weights.read) == 5 + 16 * 2 + 2 + 7 and not skipped and not missing
 
 
-def shard(folder, save, suffix="safetensors"):
-    """Replaces model.safetensors by two shards."""
-    tensors = load_file(folder / "model.safetensors")
-    (folder / "model.safetensors").unlink()
-    stem = "model" if suffix == "safetensors" else "pytorch_model"
-    halves = [sorted(tensors)[::2], sorted(tensors)[1::2]]
-    files = [f"{stem}-0000{i}-of-00002.{suffix}" for i in (1, 2)]
-    for file, names in zip(files, halves):
-        save({name: tensors[name] for name in names}, folder / file)
-    index = {"weight_map": {name: file for file, names in zip(files, halves) for name in names}}
-    (folder / f"{stem}.{suffix}.index.json").write_text(json.dumps(index))
-
-
 def save_pickle(tensors, path, **options):
     torch.save({name: torch.from_numpy(array) for name, array in tensors.items()}, path, **options)
 
@@ -79,7 +66,7 @@ def assert_same_tensors(folder, wanted):
 @pytest.mark.parametrize("suffix", ["safetensors", pytest.param("bin", marks=pytest.mark.peers)])
 def test_shards(pretrained, suffix):
     tensors = load_file(pretrained / "model.safetensors")
-    shard(pretrained, save_file if suffix == "safetensors" else save_pickle, suffix)
+    split(pretrained, save_file if suffix == "safetensors" else save_pickle, suffix)
     assert_same_tensors(pretrained, tensors)
 
 

@@ -5,8 +5,6 @@ import re
 import shutil
 import unicodedata
 
-import hypothesis
-import hypothesis.strategies as st
 import numpy as np
 import pandas
 import pytest
@@ -16,9 +14,9 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
-from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, save_vocabulary, truncate_pair
+from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, save_vocabulary
 
-from conftest import TINY, Peer, write_huggingface
+from conftest import SMALL, Peer, write_huggingface
 
 transformers = Peer("transformers")
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -74,21 +72,9 @@ def test_padding_is_segment_0_and_masked():
     np.testing.assert_array_equal(inputs["segment_ids"], [[0, 0, 0, 0, 1, 1], [0] * 6])
 
 
-@hypothesis.given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 40))
-def test_truncation_takes_one_token_at_a_time_from_the_longer(first, second, limit):
-    expected_first, expected_second = first, second
-    while expected_first + expected_second > limit:  # run_classifier.py of google-research/bert
-        if expected_first > expected_second:
-            expected_first -= 1
-        else:
-            expected_second -= 1
-    cut = truncate_pair(list(range(first)), list(range(second)), limit)
-    assert cut == (list(range(expected_first)), list(range(expected_second)))
-
-
 @pytest.fixture(scope="module")
 def hard_folder(tmp_path_factory):
-    config = dataclasses.replace(TINY, vocab_size=len(HARD_VOCABULARY) + 1, num_hidden_layers=1)
+    config = dataclasses.replace(SMALL, vocab_size=len(HARD_VOCABULARY) + 1)
     return write_huggingface(tmp_path_factory.mktemp("hard") / "folder", BertLayer(config), HARD_VOCABULARY)
 
 
