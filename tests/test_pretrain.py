@@ -1,5 +1,6 @@
 """`pretrain`: from examples to a folder with both heads; phases, ablations, bad input."""
 
+import inspect
 import json
 import random
 import shutil
@@ -12,9 +13,13 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
+from keras_bert.pretraining.options import Options
+from keras_bert.pretraining.prepare import prepare
+from keras_bert.pretraining.pretrain import trainer_kind
 from keras_bert.pretraining.report import baselines
 from keras_bert.text import BertTokenizer
 from keras_bert.training import fill_mask, pretrain
+from keras_bert.training.checkpoints import Checkpoints
 from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay
 
 from conftest import SMALL, TINY_VOCABULARY, random_inputs, randomize
@@ -52,6 +57,18 @@ def command(examples, tmp_path):
 
 def metrics(folder):
     return json.loads((folder / "metrics.json").read_text())
+
+
+def test_a_config_that_changed_is_named(examples, tmp_path):
+    (config := tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    defaults = {name: parameter.default for name, parameter in inspect.signature(pretrain).parameters.items()}
+    options = Options.checked(pretrain, defaults | {
+        "train": examples, "config": config, "output": tmp_path / "out", "steps": 6, "batch_size": 8})
+    Checkpoints(tmp_path / "run", prepare(options, trainer_kind(options)).run)
+    Checkpoints(tmp_path / "run", prepare(options, trainer_kind(options)).run)
+    config.write_text(json.dumps(CONFIG | {"hidden_act": "relu"}))
+    with pytest.raises(InputError, match="with another hidden_act of the config: 'gelu' .now 'relu'.; finish it with"):
+        Checkpoints(tmp_path / "run", prepare(options, trainer_kind(options)).run)
 
 
 @pytest.mark.slow("a command that does not learn")

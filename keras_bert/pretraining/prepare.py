@@ -22,7 +22,7 @@ from keras_bert.pretraining.loop import Phase
 from keras_bert.pretraining.objective import MakeModel, Objective, Trainer
 from keras_bert.pretraining.options import Options, PhaseOptions
 from keras_bert.text import BertTokenizer
-from keras_bert.training.checkpoints import weights_digest
+from keras_bert.training.checkpoints import model_settings, weights_digest
 from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay, make_pretraining_optimizer
 from keras_bert.weights import load_pretrained, open_weights
 from keras_bert.weights.source import Source
@@ -82,7 +82,9 @@ def prepare(options: Options, make_trainer: MakeTrainer) -> Prepared:
     files = [(examples.records.paths, examples.records.digest) for examples in inputs.values()]
     run = {"arguments": options.of_run(),
            "sha256": {"train": hashlib.sha256(repr(files).encode()).hexdigest(),
-                      "model": weights_digest(tokenizer, trainer.trainable_variables)}}
+                      "model": weights_digest(tokenizer, trainer.trainable_variables)},
+           "settings": model_settings(config, tokenizer, examples={
+               "settings": [examples.settings for examples in inputs.values()], "next_sentence": next_sentence})}
     return Prepared(options, tokenizer, list(inputs.values()), phases, trainer, run)
 
 

@@ -18,6 +18,7 @@ from keras import ops
 from safetensors.numpy import save_file
 
 from keras_bert import __version__, kernels
+from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_file, atomic_folder
 from keras_bert.files.json_files import read_json, write_json
@@ -79,7 +80,8 @@ class Checkpoints:
 
     Args:
         folder: folder of the checkpoints. It is created, or reused if it belongs to the same run.
-        run: everything that decides the result: `arguments`, and `sha256` of the files that some arguments name.
+        run: everything that decides the result: `arguments`; `sha256` of the files that some arguments name; and
+            `settings`, by groups, of what was read from these files, which runs of 0.3.0 lack.
         overwrite: if True, replaces the checkpoints of another run.
         writes: if False, only reads, and does not check the folder. Of the processes that train together, one writes.
 
@@ -170,6 +172,19 @@ def weights_digest(tokenizer: BertTokenizer, variables: Iterable[keras.Variable]
     return digest.hexdigest()
 
 
+def model_settings(config: BertConfig, tokenizer: BertTokenizer, **others: dict[str, Any]) -> dict[str, dict]:
+    """Returns the settings of a model, by groups, as JSON holds them: those of its encoder and tokenizer, and `others`.
+    A tokenizer's maximum length is an argument of a run."""
+    words = {name: value for name, value in vars(tokenizer).items()
+             if isinstance(value, bool | int | str | None) and name != "max_length"}
+    groups = {"config": dataclasses.asdict(config), "tokenizer": words | dataclasses.asdict(tokenizer.rules), **others}
+    return json.loads(json.dumps(groups))
+
+
+def minor_version(version: object) -> str:
+    return ".".join(str(version).split(".")[:2])
+
+
 def _state(model: Trained) -> dict[str, keras.Variable]:
     """Returns all variables that training changes."""
     return _by_path(model=model.trainable_variables, optimizer=model.optimizer.variables,
@@ -203,11 +218,22 @@ def _difference(saved: dict[str, dict], run: dict[str, dict]) -> list[str] | Non
     if versions is None:
         return ["of keras-bert-hub 0.1, which later versions cannot resume; finish it with that version"]
     differences = [f"{name} {versions.get(name)} (now {current.get(name)})" for name in sorted(versions | current)
-                   if str(versions.get(name)).split(".")[:2] != str(current.get(name)).split(".")[:2]]
+                   if minor_version(versions.get(name)) != minor_version(current.get(name))]
     if differences:
         return [f"of {', '.join(differences)}; finish it with these versions"]
+    parts = changes(saved, run)
+    return ["with ", *parts, "; finish it with its own command"] if parts else None
+
+
+def changes(saved: dict[str, dict], run: dict[str, dict]) -> list[str]:
+    """Returns how a saved run differs from another one, parts of an InputError; none if they are the same."""
     parts = [part for name, value in run["arguments"].items() if saved["arguments"].get(name) != value
              for part in (", ", Option(f"{name}={saved['arguments'].get(name)!r}"), f" (now {value!r})")]
     parts += [part for name, digest in run["sha256"].items() if saved["sha256"].get(name) != digest
               for part in (", ", f"other contents of {run['arguments'][name]} ({name})")]
-    return ["with ", *parts[1:], "; finish it with its own command"] if parts else None
+    for group, values in run.get("settings", {}).items():
+        before = saved.get("settings", {}).get(group, values)
+        parts += [part for name in before | values if before.get(name) != values.get(name)
+                  for part in (", ", f"another {name} of the {group}: {before.get(name)!r:.80} (now "
+                                     f"{values.get(name)!r:.80})")]
+    return parts[1:]

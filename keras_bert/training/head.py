@@ -12,37 +12,38 @@ from keras_bert.weights.native import has_settings
 from keras_bert.weights.source import Source
 
 
-def keep_head(model: BertTask, task: Task, source: Source, few_shot: bool) -> list[str]:
+def keep_head(model: BertTask, task: Task, source: Source, few_shot: bool) -> tuple[list[str], list]:
     """Gives a new model the head of the `source`, if that is for the same task, and the same labels in any order.
 
     Returns:
-        a line that says so, or why the head is new; none if the source has no head with weights.
+        a line that says so, or why the head is new, none if the source has no head with weights; and the variables that
+        got its weights.
     """
     if has_settings(source.path):
         was = read_settings(source.path)[0]
     elif source.settings:
         was = restored(source.settings | ({} if source.labels is None else {"labels": source.labels}), source.path)[0]
     else:
-        return []
+        return [], []
     if isinstance(was, Embed):
-        return []
+        return [], []
     if few_shot:
-        return ["new head: few_shot makes it by a logistic regression"]
+        return ["new head: few_shot makes it by a logistic regression"], []
     if not (isinstance(was, type(task)) or isinstance(task, type(was))):  # an intent model is a classifier
-        return [f"new head: {source.path} is for the task {was.name}, not {task.name}"]
+        return [f"new head: {source.path} is for the task {was.name}, not {task.name}"], []
     labels, old_labels = (getattr(each, "labels", []) for each in (task, was))
     if others := sorted({*labels} ^ {*old_labels}):
-        return [f"new head: {source.path} has other labels; only one of the two has {shorten(', '.join(others))}"]
+        return [f"new head: {source.path} has other labels; only one of the two has {shorten(', '.join(others))}"], []
     old = source.model or source.load()[0].build()
     new_kind, old_kind = (" on ".join(filter(None, [type(each).__name__, getattr(of, "features", None)]))
                           for each, of in ((model, task), (old, was)))
     if new_kind != old_kind:
-        return [f"new head: {source.path} is a {old_kind}, the new model a {new_kind}"]
+        return [f"new head: {source.path} is a {old_kind}, the new model a {new_kind}"], []
     of_labels = {id(variable) for variable in model.classifier.weights} if labels else set()
     rows = [old_labels.index(label) for label in labels]
     for variable, value in zip(_weights(model), _weights(old), strict=True):
         variable.assign(ops.take(value, rows, axis=-1) if id(variable) in of_labels else value)
-    return [f"head: that of {source.path}, which is for the same task and labels"]
+    return [f"head: that of {source.path}, which is for the same task and labels"], _weights(model)
 
 
 def _weights(model: Any) -> list[keras.Variable]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import hashlib
+import importlib.metadata
 import json
 import math
 import os
@@ -23,7 +24,7 @@ from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples
 from keras_bert.tasks.embed import fields_of
 from keras_bert.text import BertTokenizer
-from keras_bert.training.checkpoints import weights_digest
+from keras_bert.training.checkpoints import minor_version, model_settings, weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
 from keras_bert.training.devices import strategy_scope
 from keras_bert.training.few_shot import FewShot
@@ -38,6 +39,7 @@ from keras_bert.weights.source import Source
 
 _VALID_SHARE = 0.1
 _MOST_PADDING = 128  # rows without a token, with which some models fill up their word embeddings to a round number
+_NO_SETTINGS = ("name", "trainable", "dtype", "bert", "frozen")  # of a head's config: names, and what arguments say
 _LEARNING_RATE = 5e-5  # one of those of Devlin et al., 2018, appendix A.3
 
 
@@ -86,15 +88,15 @@ def prepare(options: Options) -> Prepared:
     dropout = way.task.dropout if options.dropout is None else options.dropout
     with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
         model = _make_model(source, way.task, options, learning_rate, dropout, steps * options.epochs)
-        head = keep_head(model, task, source, options.few_shot)
+        head, kept = keep_head(model, task, source, options.few_shot)
     used = {"learning_rate": learning_rate, "dropout": dropout}
     report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split)
     lines = [f"data: {line}"
              for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))] + head
     if options.learning_rate is None:
         lines.append(f"learning rate: {learning_rate:g}, by default")
-    return Prepared(options, task, tokenizer, valid, way, model, _run(options, task, used, mined, tokenizer, model),
-                    base_model, report, lines)
+    return Prepared(options, task, tokenizer, valid, way, model,
+                    _run(options, task, used, mined, tokenizer, model, kept), base_model, report, lines)
 
 
 def _default_learning_rate(model: Path, task: Task) -> float:
@@ -144,17 +146,22 @@ def _check_fit(source: Source, options: Options) -> None:
 
 
 def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None, tokenizer: BertTokenizer,
-         model: BertTask) -> dict[str, dict]:
+         model: BertTask, kept: list[keras.Variable]) -> dict[str, dict]:
     """Returns what decides the result, see `Checkpoints`: of the arguments, the values that are `used`, also those of
-    the task where the argument is None."""
+    the task where the argument is None. `kept` are the variables of a head that is not new."""
     arguments = options.of_run()
     used = {name: value for name, value in task.training_settings().items() if arguments.get(name, "") is None} | used
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
     data = {"train": options.train, "valid": options.valid, "mine_negatives": mined,
             "class_weights": options.weights_file}
     files = {name: _digest(each) for name, each in data.items() if each is not None}
+    head = {name: value for name, value in model.get_config().items() if name not in _NO_SETTINGS}
+    head |= {"weights": weights_digest(tokenizer, kept) if kept else None}
+    if options.few_shot:
+        head |= {"scikit-learn": minor_version(importlib.metadata.version("scikit-learn"))}
     return {"arguments": arguments | used,
-            "sha256": {**files, "model": weights_digest(tokenizer, pretrained)}}
+            "sha256": {**files, "model": weights_digest(tokenizer, pretrained)},
+            "settings": model_settings(model.bert.config, tokenizer, task=task.training_settings(), head=head)}
 
 
 def _digest(data: str | Rows) -> str:

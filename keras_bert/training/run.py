@@ -21,7 +21,7 @@ from keras_bert.arguments import Path, Requirement, check, check_rules, plain
 from keras_bert.errors import InputError, Option, Stopped
 from keras_bert.files.atomic import check_free
 from keras_bert.files.json_files import read_object
-from keras_bert.training.checkpoints import ADVICE, Checkpoints, Trained
+from keras_bert.training.checkpoints import ADVICE, Checkpoints, Trained, changes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Output:
         removed them. Raises an InputError if the folder, or the checkpoints, are of another run."""
         checkpoints = Checkpoints(self.checkpoints, run, self.overwrite, writes)
         metrics = read_object(os.path.join(self.path, "metrics.json")) if self._resumes else {}
-        is_written = self._resumes and all(metrics.get(name) == value for name, value in run.items())
+        is_written = metrics.keys() >= {"arguments", "sha256"} and not changes(metrics, run)
         if writes and not is_written:
             check_free(self.path, self.overwrite)
         return checkpoints, is_written
