@@ -87,6 +87,8 @@ class ConfiguredLayer(QuantizableLayer):
         name = self.config.hidden_act
         if name.startswith("gelu"):  # `gelu` is the erf form; `gelu_new` and `gelu_tanh` are the tanh approximation
             return ops.gelu(x, approximate=name != "gelu")
+        if name == "silu":  # TensorFlow's function with a gradient of its own cannot be exported to LiteRT
+            return x * ops.sigmoid(x)
         return getattr(ops, name)(x)
 
     def _initializer(self) -> str | keras.initializers.Initializer:
