@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.config import ACTIVATIONS, DIRECTIONALITIES, POOLER_ACTIVATIONS
+from keras_bert.convert import convert
 from keras_bert.errors import InputError
 from keras_bert.export import export_encoder, export_preprocessor
 from keras_bert.inference.lite_model import LiteModel
@@ -15,6 +16,7 @@ from keras_bert.models import BertEmbedder, BertPretrainer
 from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
+from keras_bert.weights import native
 from keras_bert.weights.loading import FORMATS
 
 from conftest import SMALL, TINY_VOCABULARY, Peer, random_inputs, randomize
@@ -28,10 +30,8 @@ ROWS = [("silu", "tanh", "bidi", None, 2, "mean"), ("gelu", "relu", "ltr", 8, 1,
 TEXTS = ["play some music", "", "turn off the light please now", "각각의 집 é!"]
 
 
-def test_the_rows_have_every_setting():
-    columns = list(map(set, zip(*ROWS)))
-    assert columns[:3] == [{*ACTIVATIONS}, {*POOLER_ACTIVATIONS}, {*DIRECTIONALITIES}]
-    assert {"mean", "cls", "max"} == columns[5]
+for column, values in zip(zip(*ROWS), (ACTIVATIONS, POOLER_ACTIVATIONS, DIRECTIONALITIES)):
+    assert {*column} == {*values}
 
 
 def encoder(row):
@@ -92,8 +92,6 @@ def litert_int8(row, path):
 
 
 def convert_formats(row, path):
-    from keras_bert.convert import convert
-
     source = write_native(row, path / "source")
     wanted = encoder(row).encode(inputs := inputs_of(encoder(row).config))
     for form in FORMATS:
@@ -108,8 +106,6 @@ def convert_formats(row, path):
 
 
 def write_native(row, path):
-    from keras_bert.weights import native
-
     path.mkdir(parents=True)
     native.write_model(encoder(row), tokenizer(row), path)
     return path
@@ -127,15 +123,9 @@ def test_it_is_exported_with_the_same_answers(row, exporter, tmp_path):
 
 @pytest.mark.peers
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: "-".join(map(str, row)))
+@pytest.mark.parametrize("row", [row for row in ROWS if row[2] == "bidi"])
 def test_transformers_gives_the_same_answers(row, tmp_path):
-    from keras_bert.convert import convert
-
     source, inputs = write_native(row, tmp_path / "source"), inputs_of(encoder(row).config)
-    if row[2] != "bidi" or row[1] == "relu" and row[4] > 1:
-        with pytest.raises(InputError, match="cannot store these weights exactly"):
-            convert(source, tmp_path / "out", "huggingface")
-        return
     convert(source, tmp_path / "out", "huggingface")
     peer = transformers.AutoModel.from_pretrained(tmp_path / "out").eval()
     with torch.no_grad():

@@ -59,7 +59,8 @@ def metrics(folder):
     return json.loads((folder / "metrics.json").read_text())
 
 
-def test_a_config_that_changed_is_named(examples, config, tmp_path):
+def test_a_config_that_changed_is_named(examples, tmp_path):
+    (config := tmp_path / "config.json").write_text(json.dumps(CONFIG))
     defaults = {name: parameter.default for name, parameter in inspect.signature(pretrain).parameters.items()}
     options = Options.checked(pretrain, defaults | {
         "train": examples, "config": config, "output": tmp_path / "out", "steps": 6, "batch_size": 8})
