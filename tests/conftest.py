@@ -61,7 +61,7 @@ class Peer:
         return getattr(importlib.import_module(self._name), attribute)
 
 
-PEERS_LEFT_OUT = pytest.StashKey[int]()
+PEERS_LEFT_OUT, CHANGED = pytest.StashKey[int](), pytest.StashKey[list]()
 
 
 def pytest_configure(config):
@@ -104,7 +104,7 @@ def pytest_sessionfinish(session):
         import zoo
 
         if changed := zoo.changed():
-            raise pytest.UsageError(f"a test changed what others read: {', '.join(changed)}; use zoo.copy")
+            session.config.stash[CHANGED], session.exitstatus = changed, pytest.ExitCode.USAGE_ERROR
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -113,6 +113,8 @@ def pytest_testnodedown(node):
 
 
 def pytest_terminal_summary(terminalreporter, config):
+    if changed := config.stash.get(CHANGED, []):
+        terminalreporter.write_line(f"ERROR: a test changed what others read: {', '.join(changed)}; use zoo.copy")
     if count := config.stash.get(PEERS_LEFT_OUT, 0):
         terminalreporter.write_line(f"{count} tests compare with other libraries and were left out: make test-peers")
     if config.option.collectonly:  # -m slow -qq --collect-only: what each slow test finds

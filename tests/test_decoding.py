@@ -138,7 +138,7 @@ HIDDEN = 5
 
 
 @pytest.mark.parametrize(("task", "model"), [
-    (Intent(LENGTH, LABELS, threshold=0.35), scores(len(LABELS))), (Regress(LENGTH, pairs=True), scores(1)),
+    (Intent(LENGTH, LABELS, threshold=0.6), scores(len(LABELS))), (Regress(LENGTH, pairs=True), scores(1)),
     (MultipleChoice(LENGTH), lambda *inputs: scores(1)(*inputs)[..., 0]), (Embed(LENGTH), scores(HIDDEN))])
 def test_outputs_of_whole_texts(task, model):
     texts = ["", *WORDS[:8], "play some music", "각각의 집 é! İ ﬁ", LONG]

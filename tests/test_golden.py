@@ -140,7 +140,10 @@ def unoptimized():
 def test_every_kind_is_there(version):
     folder = GOLDEN / version
     names = {str(path.relative_to(folder)).removesuffix(".tar.xz") for path in folder.glob("*/*.tar.xz")}
-    assert names >= COMPLETE
+    assert names >= COMPLETE and names == {
+        str(path.relative_to(folder)).removesuffix(".json") for path in folder.glob("*/*.json")}
+    kinds = {"litert", "converted", *(name.split("/")[0] for name in COMPLETE)}
+    assert {name.split("/")[0] for name in names} <= kinds
     assert json.loads((folder / "versions.json").read_text())["keras_bert"].startswith(f"{version}.")
 
 

@@ -232,7 +232,7 @@ def alone(function, texts):
 @pytest.mark.parametrize("model,name", [*(("others", name) for name in FUNCTIONS), ("declared", "ragged"),
                                         ("declared", "total")])
 def test_concurrent_requests_get_what_they_would_get_alone(server, model, name):
-    requests = [SECRETS[number:number + 1 + number % 3] for number in range(9)]
+    requests = [SECRETS[number:number + 1 + number % 3] for number in range(12)]
     expected = [alone(FUNCTIONS[name], texts) for texts in requests]
 
     def client(number):
@@ -285,7 +285,7 @@ def test_signatures_that_do_not_fit(server):
 def test_each_of_many_concurrent_requests_gets_its_own(server):
     def client(number):
         (connection,) = connections(server, 1)
-        for turn in range(18):
+        for turn in range(36):
             texts = [f"secret {number} {turn} {'x' * (number * turn % 50)} {i}" for i in range(1 + turn % 3)]
             if turn % 9 == 8:
                 status, answer, _ = server.ask("/v1/models/echo:predict", {"instances": [*texts, "fail"]},

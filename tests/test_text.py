@@ -118,6 +118,13 @@ def test_tokenizer_json_is_enough(folder, tokenizer_class, lower_case, strip_acc
     assert_ids(folder, write_tokenizer_json(folder / "tokenizer.json", lower_case, strip_accents))
 
 
+@pytest.mark.parametrize("lower_case", [False, True])
+def test_the_config_of_a_bert_tokenizer_counts_before_tokenizer_json(folder, tmp_path, lower_case):
+    write_tokenizer_json(folder / "tokenizer.json", not lower_case)
+    write_json(folder / "tokenizer_config.json", tokenizer_class="BertTokenizerFast", do_lower_case=lower_case)
+    assert_ids(folder, write_tokenizer_json(tmp_path / "wanted.json", lower_case))
+
+
 def test_tokenizer_json_counts_before_vocab_txt(folder):
     save_vocabulary([*SPECIAL, *reversed(HARD_VOCABULARY[5:])], folder / "vocab.txt")
     with pytest.warns(InputWarning, match="vocab.txt and tokenizer.json have other tokens: those of tokenizer.json"):

@@ -28,8 +28,11 @@ BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(rang
 def run(arguments):
     """Returns the line with the counts of a run, and the tests that failed."""
     command = ["pytest", "-q", "-n2", "--dist=loadfile", "-m", "not long and not peers", *TESTS, *arguments]
-    process = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, stdout=subprocess.PIPE,
-                             stderr=subprocess.STDOUT, text=True)
+    try:
+        process = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT, text=True, timeout=3600)
+    except subprocess.TimeoutExpired as error:
+        sys.exit(f"{(error.stdout or b'').decode(errors='replace')}\nit hangs: no end within an hour")
     failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", process.stdout, re.MULTILINE)
     if process.returncode not in (0, 1) or (process.returncode and not failed):
         sys.exit(process.stdout)  # pytest itself has failed

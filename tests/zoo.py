@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 import tempfile
 
 import numpy as np
@@ -55,8 +56,10 @@ def made_once(write):
 
 
 def _make(path, write):
-    partial = path.with_name(f"{path.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
+    partial, digest = (path.with_name(f"{path.name}.{suffix}") for suffix in ("partial", "new"))
+    if partial.exists():  # of a process that was killed
+        subprocess.run(["chmod", "-R", "u+w", partial], check=True)
+        shutil.rmtree(partial)
     eager = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:
@@ -65,8 +68,9 @@ def _make(path, write):
         tf.config.run_functions_eagerly(eager)
     for name in [partial, *partial.rglob("*")]:
         name.chmod(0o555 if name.is_dir() else 0o444)  # which does not stop root
-    pathlib.Path(f"{path}.digest").write_text(_digest(partial))
+    digest.write_text(_digest(partial))
     partial.rename(path)
+    digest.rename(f"{path}.digest")
 
 
 def copy(path, target):
