@@ -72,8 +72,13 @@ def pytest_configure(config):
 
 
 def remove_zoo():
-    subprocess.run(["chmod", "-R", "u+w", os.environ["KERAS_BERT_ZOO"]], check=True)
-    shutil.rmtree(os.environ.pop("KERAS_BERT_ZOO"))
+    remove(os.environ.pop("KERAS_BERT_ZOO"))
+
+
+def remove(folder):
+    """Removes a folder that may be read-only."""
+    subprocess.run(["chmod", "-R", "u+w", folder], check=True)
+    shutil.rmtree(folder)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -64,9 +64,9 @@ def quickly_called():
 
 
 def decoder(task, model, **options):
-    """Returns a function of the lists of texts that answers in Python, and compares each output with that of the graph.
-    Both run the same model, a function of int32 word ids, mask and segment ids. `options` are those of the head that
-    the task does not have."""
+    """Returns a function that answers lists of texts in Python. It compares each output with that of the graph. Both
+    run the same model, a function of int32 word ids, mask and segment ids. `options` are those of the head that the
+    task does not have."""
     given = {name: value for name, value in task.export_options().items() if name != "max_length"}
     head = make_head(MODELS[task.name](BertLayer(SMALL)), given | options)
     reader = text_heads.Reader(model, TOKENIZER, LENGTH)

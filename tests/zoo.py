@@ -14,7 +14,6 @@ import json
 import os
 import pathlib
 import shutil
-import subprocess
 import tempfile
 
 import numpy as np
@@ -36,7 +35,7 @@ from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
 
-from conftest import SMALL, TINY, TINY_VOCABULARY, eagerly, randomize, write_huggingface, write_intents
+from conftest import SMALL, TINY, TINY_VOCABULARY, eagerly, randomize, remove, write_huggingface, write_intents
 
 
 def made_once(write):
@@ -58,8 +57,7 @@ def made_once(write):
 def _make(path, write):
     partial, digest = (path.with_name(f"{path.name}.{suffix}") for suffix in ("partial", "new"))
     if partial.exists():  # of a process that was killed
-        subprocess.run(["chmod", "-R", "u+w", partial], check=True)
-        shutil.rmtree(partial)
+        remove(partial)
     eager = tf.config.functions_run_eagerly()
     tf.config.run_functions_eagerly(False)
     try:
