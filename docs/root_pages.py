@@ -9,7 +9,6 @@ import re
 from mkdocs.structure.files import File
 
 from keras_bert.cli import COMMANDS, arguments_of, module_of, summary_of, usage_of
-from keras_bert.files.declared_keys import declared
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGES = {"changelog.md": "CHANGELOG.md", "ko.md": "README.ko.md"}
@@ -25,39 +24,6 @@ def on_files(files, config):
     reference = "".join(map(command, COMMANDS))
     files.append(File.generated(config, "commands.md", content=(
         f"# Command line\n\n`keras-bert COMMAND --help` prints the same.\n\n{reference}")))
-    files.append(File.generated(config, "keys.md", content=keys_page()))
-
-
-# The places of declared keys by who writes the files: what they begin with.
-WRITERS = {"Hugging Face, Google and the Model Garden": ["config.json", "config.json: sentence_transformers"],
-           "The tokenizer": ["tokenizer"],
-           "sentence-transformers": ["sentence_bert", "config_", "Pooling", "Normalize"],
-           "KerasHub": ["config.json: config", "task.json", "preprocessor.json"], "Requests to the server": ["/"]}
-
-
-def keys_page():
-    """Returns the page of the keys of foreign files and requests."""
-    of_places = {title: [keys for place, keys in declared().items() if any(
-        place == begin or "json" not in begin and place.startswith(begin) for begin in places)]
-        for title, places in WRITERS.items()}
-    sections = [f"## {title}\n\n{''.join(map(keys_section, group))}" for title, group in of_places.items()]
-    return ("# Keys of other libraries' files\n\nThis package reads files that other libraries wrote. It follows the "
-            "keys under *applied*. Keys under *no effect* change no answer. Under *refused unless* are the only "
-            "accepted values of other keys. A key of a file that is not on this page is refused. `keras-bert convert "
-            "--allow_inexact` leaves out what is refused. Of a request, unknown keys are ignored.\n\n"
-            ) + "".join(sections)
-
-
-def keys_section(keys):
-    rows = [("applied", " ".join(f"`{key}`" for key in keys.applied.split()))] if keys.applied else []
-    rows += [(f"no effect: {html.escape(reason)}", " ".join(f"`{key}`" for key in names.split()))
-             for reason, names in keys.without_effect.items()]
-    if keys.neutral:
-        rows.append(("refused unless", "; ".join(
-            f"`{key}` {'is ' + ' or '.join(f'`{value}`' for value in allowed) if allowed else 'is left out'}"
-            for key, allowed in keys.neutral.items())))
-    return f"### {keys.place}\n\n| | Keys |\n|---|---|\n" + "".join(
-        f"| {name} | {cell} |\n" for name, cell in rows) + "\n"
 
 
 def command(name):

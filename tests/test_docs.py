@@ -5,6 +5,7 @@ import importlib.util
 import pathlib
 import pkgutil
 import re
+import runpy
 import shlex
 
 import pytest
@@ -92,6 +93,11 @@ def test_flags_by_themselves_are_some_commands(page):
     named = [name for code in codes(page.read_text()) if code.startswith("--")
              for name in re.findall(r"--(\w+)", code)]
     assert [name for name in named if not {name, name.removeprefix("no")} & known] == []
+
+
+def test_the_page_on_conversion_ends_with_the_declared_keys():
+    section = runpy.run_path(str(ROOT / "docs/keys.py"))["keys_section"]()
+    assert (ROOT / "docs/convert.md").read_text(encoding="utf-8").endswith("\n\n" + section), "run: python docs/keys.py"
 
 
 @each_page

@@ -43,7 +43,8 @@ def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
                          "rejected_in_scope": 0.11364},
         "attention": {"tokens": tokens, "layers": attention.tolist()},
         "data": {
-            "train": 17561, "valid": texts * len(labels) + 33, "held_out": None, "labels": dict.fromkeys(labels, 100),
+            "train": 17561, "valid": texts * len(labels) + 33, "kind": "texts", "valid_kind": "texts", "unread": [],
+            "held_out": None, "labels": dict.fromkeys(labels, 100),
             "labels_per_text": 1.0, "unlabelled": 0,
             "tokens": {"median": 9, "percentile_95": 15, "longest": 22}, "max_length": 128, "longer": 0, "cut": 0,
             "long_texts": [],
