@@ -32,7 +32,6 @@ from keras_bert.errors import InputError, Stopped
 from keras_bert.files.json_files import read_json, write_json
 from keras_bert.files.paths import find_texts
 from keras_bert.layers import BertLayer
-from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 from keras_bert.training import finetune, make_optimizer, pictures, pretrain
@@ -121,9 +120,9 @@ def finetuned(given, make):
     train, valid = (Classify.read(intents / f"{split}.tsv") for split in ("train", "valid"))
     task = Classify.from_examples(intents / "train.tsv", train, max_length=LENGTH)
     batches, held_out = (task.encode(examples, tokenizer).batched(tokenizer) for examples in (train, valid))
-    model = new_head(task, encoder, task.dropout)
+    model = task.new_head(encoder, task.dropout)
     optimizer = make_optimizer(model, LEARNING_RATE, given.epochs * batches.steps(BATCH_SIZE))
-    model.compile(optimizer, **loss_arguments(task), jit_compile=False)  # which would take a compilation a length
+    model.compile(optimizer, **task.loss_arguments(), jit_compile=False)  # which would take a compilation a length
     for epoch in range(given.epochs):
         model.fit(batches.training_dataset(BATCH_SIZE, 0, epoch, 0), shuffle=False, verbose=0)
     scores = model.evaluate(held_out.validation_dataset(BATCH_SIZE), return_dict=True, verbose=0)

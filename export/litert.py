@@ -15,17 +15,16 @@ from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.files.digests import write_digests
-from keras_bert.litert import FILE, INPUTS, OUTPUTS, LiteRunner, import_interpreter
+from keras_bert.litert import FILE, INPUTS, LiteRunner, import_interpreter
 from keras_bert.models.base import BertTask
-from keras_bert.models.task_models import HEADS
 from keras_bert.tasks import Embed, Task, save_settings
+from keras_bert.tasks.base import Answers
 from keras_bert.tasks.embed import fields_of
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.samples import of_tokens, sample_inputs
 
 from . import litert_metadata, writing
 
-_ACTIVATIONS: dict[str, Callable] = {"softmax": tf.nn.softmax, "sigmoid": tf.sigmoid}
 _EXACT = 1e-4  # relative to the largest output, or to 1: sums in another order differ less
 
 
@@ -72,7 +71,11 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
     """Writes the files of `export_litert` into an existing folder; returns the largest differences."""
     task = task or default_task(model, tokenizer)
     _check_task(model, task)
-    answer = _answer(model.rebuild(dtype="float32", lora_rank=None, layout="padded"), task)
+    replica = model.rebuild(dtype="float32", lora_rank=None, layout="padded")
+
+    def answer(*inputs: tf.Tensor) -> Answers:
+        return task.outputs_in_graph(replica, inputs)
+
     content = litert_metadata.with_metadata(_convert(answer, dtype), task, tokenizer)
     with open(os.path.join(folder, FILE), "wb") as file:
         file.write(content)
@@ -98,8 +101,7 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
 
 def _check_task(model: BertTask, task: Task) -> None:
     """Raises an InputError if a model does not give the outputs that a task reads."""
-    heads = next(heads for task_class, heads in HEADS.items() if isinstance(task, task_class))
-    if not isinstance(model, heads):
+    if not task.fits(model):
         raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a "
                          f"{type(model).__name__}")
     if hasattr(task, "labels"):
@@ -112,20 +114,6 @@ def default_task(model: BertTask, tokenizer: BertTokenizer, settings: Mapping[st
     if not isinstance(model, models.BertEmbedder):
         raise InputError(Option("task"), f" must be given for a {type(model).__name__}")
     return Embed(model.bert.config.input_length(None, tokenizer.default_length), **fields_of(settings or {}))
-
-
-def _answer(model: BertTask, task: Task) -> Callable[..., dict[str, tf.Tensor]]:
-    """Returns the function that is exported, of word ids, mask and segment ids."""
-    def answer(*inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        if isinstance(model, models.BertMultipleChoice):
-            outputs = model([part[:, None] for part in inputs])[:, 0]
-        else:
-            outputs = model(list(inputs))
-        if task.activation:
-            outputs = _ACTIVATIONS[task.activation](outputs)
-        return outputs if isinstance(outputs, dict) else dict.fromkeys(OUTPUTS[task.name], outputs)
-
-    return answer
 
 
 def _convert(answer: Callable, dtype: str) -> bytes:

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_bert.arguments import Path
 from keras_bert.files.digests import DIGESTS, added_files, changed_files
-from keras_bert.litert import FILE, INPUTS, OUTPUTS, Arrays
+from keras_bert.litert import FILE, INPUTS, Arrays
 from keras_bert.text import pad
 
 from .checking import Loaded, NotApplicable, Result, expect, run_check
@@ -28,7 +28,7 @@ def _inputs(model: Loaded, _: Path) -> str:
 def _outputs(model: Loaded, _: Path) -> str:
     """serving_default returns the task's float32 outputs for any number of rows up to max_position_embeddings long"""
     config = model.runner.config
-    rule = OUTPUTS[model.task.name]
+    rule = model.task.lite_outputs
     most = config.max_position_embeddings
     for batch, length in ((1, min(3, most)), (3, min(7, most)), (2, most)):
         sizes = {"B": batch, "S": length, "L": len(getattr(model.task, "labels", ())), "H": config.hidden_size, "1": 1}
@@ -48,7 +48,7 @@ def _rows(model: Loaded, _: Path) -> None:
     for index, row in enumerate(rows):
         for name, alone in model.runner(_named(pad([row], model.tokenizer.pad_id))).items():
             other = together[name][index:index + 1]
-            other = other[:, :len(row[0])] if "S" in OUTPUTS[model.task.name][name] else other
+            other = other[:, :len(row[0])] if "S" in model.task.lite_outputs[name] else other
             difference = np.abs(alone - other).max() / max(1, np.abs(alone).max())
             expect(difference <= (_INT8_TOLERANCE if model.runner.is_int8 else _TOLERANCE),
                    f"{name} of {_TEXTS[index]!r} differs by {difference:.1e}")

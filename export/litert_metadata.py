@@ -14,7 +14,7 @@ import flatbuffers
 from tensorflow.lite.tools import flatbuffer_utils
 
 from keras_bert.litert import INPUTS
-from keras_bert.tasks import Classify, Embed, MultiLabel, Task
+from keras_bert.tasks import Task
 from keras_bert.text import BertTokenizer
 
 _VOCABULARY, _LABELS = ("vocab.txt", 5), ("labels.txt", 2)  # names of files, and their types
@@ -25,10 +25,10 @@ _NAMES = dict(zip(INPUTS, ("ids", "mask", "segment_ids")))
 
 def why_not(task: Task, tokenizer: BertTokenizer) -> str | None:
     """Returns why MediaPipe cannot run a model from strings, or None if it can."""
-    if not isinstance(task, Classify | MultiLabel | Embed) or len(task.inputs) > 1:
+    if task.lite_outputs not in ({"probabilities": "BL"}, {"embedding": "BH"}) or len(task.inputs) > 1:
         return "it answers single texts with classes or embeddings only"
-    if isinstance(task, Embed) and task.default_prompt_name:
-        return f"it does not put the default prompt, {task.default_prompt_name}, before texts"
+    if task.default_prompt:
+        return f"it does not put the default prompt, {task.default_prompt!r}, before texts"
     if any("\n" in label or "\r" in label or not label for label in getattr(task, "labels", ())):
         return "it reads one label per line, and a label is empty or has a line break"
     if not tokenizer.rules.lower_case:

@@ -11,16 +11,18 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, given
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_file
 from keras_bert.files.failures import writing
 from keras_bert.files.paths import version_number
 from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
+from keras_bert.tasks import Task
+from keras_bert.tasks.graph import text_specs
 from keras_bert.text import BertTokenizer
 
-from .text_model import default_length, export_text_model, lengths_up_to, make_head
+from .text_model import export_text_model, lengths_up_to, task_of
 
 _BATCH_TOKENS = 2048  # the default of `keras-bert serve`
 _CHOICES = 4  # per prompt, as in SWAG
@@ -47,9 +49,10 @@ num_batch_threads {{ value: 2 }}
 """
 
 
-def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder: Path, name: str | None = None, *,
-                   max_length: int | None = None, dtype: Literal["float32", "bfloat16"] | None = None,
-                   jit_compile: bool = False, **options: Any) -> str:
+def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder: Path, name: str | None = None,
+                   task: Task | None = None, *, max_length: int | None = None,
+                   dtype: Literal["float32", "bfloat16"] | None = None, jit_compile: bool = False,
+                   **options: Any) -> str:
     """Writes a raw-text SavedModel as the next version in a folder. The version is written atomically, and other
     versions are not changed. Also writes warm-up requests, in the `assets.extra` of the version, and the files
     `models.config` and `batching_parameters.txt`, next to the versions, unless they have been changed by hand.
@@ -57,7 +60,7 @@ def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder
     Args:
         folder: folder of the versions.
         name: name of the model in requests. Defaults to the name of the folder.
-        model, tokenizer, max_length, dtype, jit_compile, options: see `export_text_model`, for the errors, too.
+        model, tokenizer, task, max_length, dtype, jit_compile, options: see `export_text_model`, for the errors, too.
 
     Returns:
         the path of the version.
@@ -66,19 +69,19 @@ def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder
     name = name or os.path.basename(folder)
     if not re.fullmatch(r"[\w.-]+", name):
         raise InputError(Option("name"), f" must consist of letters, digits and . _ -; got {name!r}")
-    max_length = default_length(model, tokenizer, max_length)
-    head, size = make_head(model, options), max(1, _BATCH_TOKENS // max_length)
+    task = task_of(model, tokenizer, task, given(max_length=max_length, **options))
+    max_length, specs = task.max_length, text_specs(task.inputs)
+    size = max(1, _BATCH_TOKENS // max_length)
     with writing(folder):
         os.makedirs(folder, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".version.", dir=folder) as workspace:
             new = os.path.join(workspace, "new")
-            export_text_model(
-                model, tokenizer, new, max_length=max_length, dtype=dtype, jit_compile=jit_compile, **options)
+            export_text_model(model, tokenizer, new, task, dtype=dtype, jit_compile=jit_compile)
             words, rows = [1, max_length], [1, size]
             if jit_compile:  # a request for each shape; texts before the last have one word, and [SEP] follows each
-                words = [length - 2 * len(head.texts) for length in lengths_up_to(max_length)]
+                words = [length - 2 * len(specs) for length in lengths_up_to(max_length)]
                 rows = [min(2**i, size) for i in range((size - 1).bit_length() + 1)]
-            _write_requests(os.path.join(new, "assets.extra"), name, head.texts, words, rows)
+            _write_requests(os.path.join(new, "assets.extra"), name, specs, words, rows)
             path = _rename_to_next(new, folder)
             _write_settings(os.path.join(folder, "models.config"), _MODELS.format(name=name))
             _write_settings(os.path.join(folder, "batching_parameters.txt"), _BATCHING.format(

@@ -53,7 +53,7 @@ multiple ones. A `BertMultipleChoice` has no `explain`, because each of its rows
 Attributes: `vocab_file`, `bert_config`, `label_file` (assets; JSON, if the model has labels), `do_lower_case`.
 """
 
-import inspect
+import dataclasses
 import itertools
 import types
 from collections.abc import Callable, Sequence
@@ -61,36 +61,46 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from keras_bert import models
-from keras_bert.arguments import Path, check
+from keras_bert.arguments import Path, check, given
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import write_json
 from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
+from keras_bert.tasks import TASKS, Task
+from keras_bert.tasks.base import Answers
+from keras_bert.tasks.graph import Reader, characters, check_same_batch, next_of, text_specs
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_packing import pack_segments
 
-from . import text_heads as heads
 from . import writing
 
-_HEADS: dict[type, type[heads.Head]] = {
-    BertLayer: heads.Encoder,
-    models.BertClassifier: heads.Classifier,
-    models.BertEmbedder: heads.Embedder,
-    models.BertEmbeddingClassifier: heads.Classifier,
-    models.BertFeatureTagger: heads.Tagger,
-    models.BertMultipleChoice: heads.Chooser,
-    models.BertRegressor: heads.Regressor,
-    models.BertSpanLabeler: heads.SpanFinder,
-    models.BertTokenClassifier: heads.Tagger,
-}
+_SHORTEST = 4  # tokens of an input
+
+
+@dataclasses.dataclass(frozen=True)
+class _Encoding(Task):
+    """What a `BertLayer` without a head computes from a text or, with `pairs`, a pair of texts."""
+
+    pairs: bool = False
+
+    name, heads = "encoding", ("BertLayer",)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return ("text", "text_pair")[:1 + self.pairs]
+
+    def encode_in_graph(self, outputs: Any, mask: tf.Tensor) -> Answers:
+        pooled, sequence = (tf.cast(output, tf.float32) for output in outputs)
+        is_real = tf.cast(mask, tf.float32)[:, :, None]
+        count = tf.maximum(tf.reduce_sum(is_real, axis=1), 1.0)
+        return {"pooled_output": pooled, "mean_output": tf.reduce_sum(sequence * is_real, axis=1) / count}
 
 
 class TextModel(writing.CallablePart):
     """The root object of the SavedModel, with copies of the variables. For the arguments see `export_text_model`."""
 
-    def __init__(self, model: BertLayer | BertTask, head: heads.Head, tokenizer: BertTokenizer, max_length: int,
-                 dtype: str, jit_compile: bool = False) -> None:
+    def __init__(self, model: BertLayer | BertTask, task: Task, tokenizer: BertTokenizer, dtype: str,
+                 jit_compile: bool = False) -> None:
         # Not an attribute, because the SavedModel would then contain its weights, too.
         replica = model.rebuild(dtype=dtype, lora_rank=None, layout="padded" if jit_compile else "unpadded")
         weights = [writing.copy_variable(weight, weight.dtype) for weight in replica.weights]
@@ -99,41 +109,43 @@ class TextModel(writing.CallablePart):
         attend = writing.with_variables(
             replica, weights, lambda *inputs: encoder.encode(inputs, return_attention=True).attention_probabilities)
         run = _compiled(run) if jit_compile else run
-        vocabulary = tf.constant(tokenizer.vocabulary)
-        reader = heads.Reader(run, tokenizer, max_length, lengths_up_to(max_length) if jit_compile else None)
+        vocabulary, named_prompts = tf.constant(tokenizer.vocabulary), task.named_prompts
+        reader = Reader(run, tokenizer, task.max_length, lengths_up_to(task.max_length) if jit_compile else None)
 
-        def answer(*inputs: tf.Tensor) -> heads.Answers:
-            heads.check_same_batch(head.texts, inputs[:len(head.texts)])
-            return head.answer(reader, *inputs)
+        def answer(*inputs: tf.Tensor) -> Answers:
+            check_same_batch(task.inputs, inputs[:len(task.inputs)])
+            return task.answer_in_graph(reader, *inputs)
 
-        def encode(*inputs: tf.Tensor) -> heads.Answers:
+        def encode(*inputs: tf.Tensor) -> Answers:
             checked = writing.checked(inputs, encoder.config) if jit_compile else inputs
-            return head.encode(run(*checked), checked[1])
+            return task.encode_in_graph(run(*checked), checked[1])
 
-        def explain(*inputs: tf.Tensor) -> heads.Answers:
-            return _explain(head, reader, attend, vocabulary, inputs[:-1], inputs[-1])
+        def explain(*inputs: tf.Tensor) -> Answers:
+            return _explain(task, reader, attend, vocabulary, inputs[:-1], inputs[-1])
 
-        answer_texts = tf.function(answer, input_signature=head.inputs, autograph=False)
+        texts = text_specs(task.inputs)
+        prompt_length = [tf.TensorSpec([], tf.int64, "prompt_length")] * bool(named_prompts)
+        answer_texts = tf.function(answer, input_signature=[*texts, *prompt_length], autograph=False)
 
         def with_prompt(prompt: str) -> Callable:
             """Returns a function of texts that puts a prompt before each."""
             length = tf.constant(len(tokenizer.ids([prompt])[0]), tf.int64)
             return tf.function(
                 lambda *texts: answer_texts(*(tf.strings.join([prompt, text]) for text in texts), length),
-                input_signature=head.texts, autograph=False)
+                input_signature=texts, autograph=False)
 
-        serve = with_prompt(head.default_prompt) if head.named_prompts else answer_texts
-        super().__init__(serve if head.root is None else tf.function(
-            lambda *texts: serve(*texts)[head.root], input_signature=head.texts, autograph=False))
+        serve = with_prompt(task.default_prompt) if named_prompts else answer_texts
+        super().__init__(serve if task.root is None else tf.function(
+            lambda *texts: serve(*texts)[task.root], input_signature=texts, autograph=False))
         self.serve = serve
-        self.prompted = {name: with_prompt(prompt) for name, prompt in head.named_prompts.items()}
+        self.prompted = {name: with_prompt(prompt) for name, prompt in named_prompts.items()}
         self.weights = weights
-        shape = [*head.texts[-1].shape, None]  # a row of ids for each text
+        shape = [*texts[-1].shape, None]  # a row of ids for each text
         ids = [tf.TensorSpec(shape, tf.int32, name) for name in ("input_word_ids", "input_mask", "input_type_ids")]
         self.encode = tf.function(encode, input_signature=ids, autograph=False)
-        if head.explains:
+        if task.explains:
             self.explain = tf.function(explain, autograph=False,
-                                       input_signature=[*head.texts, tf.TensorSpec([None], tf.int32, "layers")])
+                                       input_signature=[*texts, tf.TensorSpec([None], tf.int32, "layers")])
 
 
 def lengths_up_to(max_length: int) -> list[int]:
@@ -147,39 +159,36 @@ def _compiled(run: Callable) -> Callable:
 
     def call(*inputs: tf.Tensor) -> Any:
         rows = tf.shape(inputs[0])[0]
-        more = heads.next_of([2**i for i in range(31)], rows) - rows
+        more = next_of([2**i for i in range(31)], rows) - rows
         padded = [tf.pad(part, [[0, more], *[[0, 0]] * (part.shape.rank - 1)]) for part in inputs]
         return tf.nest.map_structure(lambda output: output[:rows], compiled(*padded))
 
     return call
 
 
-def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, *,
+def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, task: Task | None = None, *,
                       max_length: int | None = None, dtype: Literal["float32", "bfloat16"] | None = None,
                       jit_compile: bool = False, overwrite: bool = False, **options: Any) -> None:
     """Writes a raw-text SavedModel. Output is written atomically.
 
     Args:
-        model: a `BertEmbedder`, a `BertLayer`, or a model with one of the other heads in this module's table.
+        model: a model with one of the heads in this module's table, or a `BertLayer`.
         tokenizer: the `BertTokenizer` of the model.
         path: folder to write.
+        task: the task of the model, `task` of a `FineTuned`. Default: the one that the options describe.
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
             with a `doc_stride`, the texts, or the second ones of pairs, are split into multiple inputs. The texts of a
-            `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are always split. Default: the tokenizer's, at
-            most the encoder's positions.
+            `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are always split. Default: the task's, or the
+            tokenizer's, at most the encoder's positions.
         dtype: dtype of the encoder: float32; or bfloat16, whose weights take half the size. Default: as the model
             computes, bfloat16 if it was trained in mixed_bfloat16, otherwise float32.
         jit_compile: If True (for GPUs), XLA compiles the model, but not the tokenization. Inputs are padded to a few
             lengths (16, 32, 64, … up to `max_length`), and the number of rows to a power of two, as each shape is
             compiled separately. If False, padding is skipped, which is faster on CPUs.
         overwrite: If True, replaces an existing `path`.
-        options: `labels`, `threshold` and `pairs` for a `BertClassifier`; if a text has any number of labels,
-            `thresholds` instead of `threshold`; `pairs` for a `BertLayer` and a `BertRegressor`, or `activation_fn` for
-            one that re-ranks; `prompts` and `default_prompt_name` for a `BertEmbedder`; `doc_stride`, `aggregate` and
-            `max_windows` for all of these except a `BertLayer`; `labels`, `unit`, `doc_stride` and `max_windows` for a
-            `BertTokenClassifier`; `doc_stride`, `max_windows`, `max_query_length`, `max_answer_length` and
-            `null_threshold` for a `BertSpanLabeler`: see `Classifier`, `MultiLabelClassifier`, `Reranker`, `Embedder`,
-            `Tagger` and `SpanFinder`.
+        options: fields of the task, in place of those that `task` has. Without a `task`: `labels` for classifiers and
+            taggers; `thresholds` for a `BertClassifier` whose texts have any number of labels; `activation_fn` for a
+            `BertRegressor` that re-ranks; and for each task, the other fields of its class in `keras_bert.tasks`.
 
     Raises:
         InputError: `path` exists or cannot be written, an argument is out of its range, or Keras does not run on
@@ -187,64 +196,61 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     """
     check(export_text_model, {"max_length": max_length, "dtype": dtype})
     dtype = dtype or ("bfloat16" if writing.encoder_of(model).compute_dtype == "bfloat16" else "float32")
-    head = make_head(model, options)
     writing.check_export(model, tokenizer, path, overwrite)
-    max_length = default_length(model, tokenizer, max_length)
-    if max_length < head.shortest:
-        raise InputError(Option("max_length"), f" must be at least {head.shortest}; got {max_length}")
-    module = TextModel(model, head, tokenizer, max_length, dtype, jit_compile)
+    task = task_of(model, tokenizer, task, given(max_length=max_length, **options))
+    task.check_tokenizer(tokenizer)
+    module = TextModel(model, task, tokenizer, dtype, jit_compile)
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
     signatures = {"serving_default": module.serve, "encode": module.encode}
-    if head.explains:
+    if task.explains:
         signatures["explain"] = module.explain
     if taken := sorted(signatures.keys() & module.prompted.keys()):
         raise InputError(f"a prompt must have another name than the signature {taken[0]}")
     signatures |= module.prompted
     assets: writing.Assets = {"bert_config": ("bert_config.json", writing.encoder_of(model).config.to_json)}
-    if head.labels is not None:
-        assets["label_file"] = ("labels.json", lambda file: write_json(file, head.labels))
+    if hasattr(task, "labels"):
+        assets["label_file"] = ("labels.json", lambda file: write_json(file, task.labels))
     of_texts = ["serving_default", *module.prompted]
-    prompts = {"serving_default": head.default_prompt, "explain": head.default_prompt, **head.named_prompts}
+    prompts = {"serving_default": task.default_prompt, "explain": task.default_prompt, **task.named_prompts}
     writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=["encode", *of_texts],
-                 split_texts=of_texts if head.splits_texts else (),
+                 split_texts=of_texts if task.windows else (),
                  prompt_tokens=dict(zip(prompts, map(len, tokenizer.ids(list(prompts.values()))))))
 
 
-def default_length(model: BertLayer | BertTask, tokenizer: BertTokenizer, max_length: int | None) -> int:
-    """Returns `max_length`, which must not exceed the encoder's positions; if it is None, the tokenizer's default."""
-    return writing.encoder_of(model).config.input_length(max_length, tokenizer.default_length)
+def task_of(model: BertLayer | BertTask, tokenizer: BertTokenizer, task: Task | None,
+            options: dict[str, Any]) -> Task:
+    """Returns a task with other fields; without one, the first that a model can have and that has these fields."""
+    every: list[type[Task]] = [_Encoding, *TASKS.values()]
+    kinds = [type(task)] if task else [kind for kind in every if kind.fits(model)]
+    if not kinds:
+        heads = dict.fromkeys(head for kind in every for head in kind.heads)
+        raise InputError(f"a raw-text model must be one of {', '.join(heads)}; got {type(model).__name__}")
+    fields = {kind: [field.name for field in dataclasses.fields(kind)] for kind in kinds}
+    kind = next((kind for kind, names in fields.items() if options.keys() <= {*names}), kinds[0])
+    for name in sorted(options.keys() - {*fields[kind]}):
+        raise InputError(f"a {type(model).__name__} takes only these options: {', '.join(fields[kind][1:])}; "
+                         f"got {name}")
+    if "labels" in fields[kind]:
+        writing.check_labels(model, options.get("labels", getattr(task, "labels", [])))
+    check(kind, options)
+    length = writing.encoder_of(model).config.input_length(
+        options.get("max_length", task and task.max_length), tokenizer.default_length)
+    if length < _SHORTEST:
+        raise InputError(Option("max_length"), f" must be at least {_SHORTEST}; got {length}")
+    options = options | {"max_length": length}
+    return dataclasses.replace(task, **options) if task else kind(**options)
 
 
-def make_head(model: BertLayer | BertTask, options: dict[str, Any]) -> heads.Head:
-    """Returns the head of a model, with the options that `export_text_model` accepts for this kind of model."""
-    make = next((head for kind, head in _HEADS.items() if isinstance(model, kind)), None)
-    if make is None:
-        raise InputError(f"a raw-text model must be one of {', '.join(kind.__name__ for kind in _HEADS)}; "
-                         f"got {type(model).__name__}")
-    if options.get("thresholds") is None:
-        options = {name: value for name, value in options.items() if name != "thresholds"}
-    elif make is heads.Classifier:
-        make = heads.MultiLabelClassifier
-    if make is heads.Regressor and "activation_fn" in options:
-        make = heads.Reranker
-    known = list(inspect.signature(make).parameters)
-    for name in sorted(options.keys() - known):
-        raise InputError(f"a {type(model).__name__} takes only these options: {', '.join(known) or 'none'}; got {name}")
-    if "labels" in known:
-        writing.check_labels(model, options.get("labels") or [])
-    return make(**options)
-
-
-def _explain(head: heads.Head, reader: heads.Reader, attend: Callable, vocabulary: tf.Tensor,
-             texts: Sequence[tf.Tensor], layers: tf.Tensor) -> heads.Answers:
+def _explain(task: Task, reader: Reader, attend: Callable, vocabulary: tf.Tensor, texts: Sequence[tf.Tensor],
+             layers: tf.Tensor) -> Answers:
     """Computes the signature `explain`. `attend` returns the attention probabilities of word ids, mask and segment ids,
     a list of one [batch, heads, seq, seq] per block."""
-    heads.check_same_batch(head.texts, texts)
-    if prompt := head.default_prompt:
+    check_same_batch(task.inputs, texts)
+    if prompt := task.default_prompt:
         texts = [tf.strings.join([prompt, text]) for text in texts]
-    tokens = head.read(reader, *texts)
-    ids, mask, _ = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=head.truncator)
-    starts, ends, segments = _positions(texts, tokens, tf.shape(ids)[1], reader.truncation_side, head.truncator)
+    tokens = task.tokens_in_graph(reader, *texts)
+    ids, mask, _ = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=task.truncator)
+    starts, ends, segments = _positions(texts, tokens, tf.shape(ids)[1], reader.truncation_side, task.truncator)
     if prompt:
         is_of_text = ends > len(prompt)
         starts, ends = (tf.where(is_of_text, tf.maximum(part - len(prompt), 0), -1) for part in (starts, ends))
@@ -270,8 +276,8 @@ def _positions(texts: Sequence[tf.Tensor], tokens: list[list[tf.RaggedTensor]], 
     for text, (ids, start, limit) in zip(texts, tokens):
         numbers.append(ids.with_values(tf.range(tf.size(ids.values)) + count))
         count += tf.size(ids.values)
-        starts.append(heads.characters(text, ids.value_rowids(), start.values))
-        ends.append(heads.characters(text, ids.value_rowids(), limit.values))
+        starts.append(characters(text, ids.value_rowids(), start.values))
+        ends.append(characters(text, ids.value_rowids(), limit.values))
     no_special_tokens = types.SimpleNamespace(cls_id=0, sep_id=0, pad_id=0, has_segments=True,
                                               truncation_side=truncation_side)
     packed = pack_segments(numbers, length, no_special_tokens, truncator)

@@ -15,19 +15,6 @@ from keras_bert.errors import InputError
 
 FILE = "model.tflite"
 INPUTS = "input_word_ids", "input_mask", "input_type_ids"
-# The outputs for each task, float32, and the axes of their shapes: B is the batch, S the length, L the number of
-# labels, H the hidden size. docs/hub_contract.md has the same table.
-OUTPUTS = {
-    "intent": {"probabilities": "BL"},
-    "classify": {"probabilities": "BL"},
-    "multilabel": {"probabilities": "BL"},
-    "tag": {"probabilities": "BSL"},
-    "regress": {"value": "B1"},
-    "rerank": {"logit": "B1"},
-    "span": {"start_logits": "BS", "end_logits": "BS"},
-    "choice": {"logit": "B"},  # of one choice per row
-    "embed": {"embedding": "BH"},
-}
 Arrays = dict[str, np.ndarray]
 _SHORT = 64  # tokens
 

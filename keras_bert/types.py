@@ -1,5 +1,7 @@
-"""Types that several packages name."""
+"""Types that several packages name, also where neither TensorFlow nor Keras is imported."""
 
 from typing import Any
 
 Tensor = Any  # a tensor of Keras's backend, or a `keras.KerasTensor`; neither has types that mypy knows
+Encoder = Any  # a `BertLayer`
+Head = Any  # a `BertTask`

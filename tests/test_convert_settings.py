@@ -14,7 +14,6 @@ from keras_bert.convert import conversion, convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
-from keras_bert.models.task_models import new_head
 from keras_bert.tasks import Classify, Intent, MultiLabel, MultipleChoice, Regress, Span, Tag
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.rules import Rules
@@ -38,7 +37,7 @@ TASKS = {  # task: (the task, a dropout rate, an input)
 }
 def make(name):
     task, dropout, _ = TASKS[name]
-    model = randomize(new_head(task, BertLayer(CONFIG), dropout))
+    model = randomize(task.new_head(BertLayer(CONFIG), dropout))
     return FineTuned(model, BertTokenizer(TINY_VOCABULARY), task, {"text_column": "utterance"})
 
 

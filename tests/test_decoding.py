@@ -1,5 +1,4 @@
-"""The decoders in Python (keras_bert/tasks) and in the graph of a SavedModel (export/text_heads.py) give the same
-answers, and the same outputs."""
+"""The decoders of tasks in Python and in the graph of a SavedModel give the same answers, and the same outputs."""
 
 import re
 import types
@@ -11,17 +10,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from text_reference import LABELS, LENGTH, TOKENIZER
 
-from keras_bert.export import text_heads, windows
-from keras_bert.export.text_model import make_head
-from keras_bert.layers import BertLayer
-from keras_bert.models import (
-    BertClassifier,
-    BertEmbedder,
-    BertMultipleChoice,
-    BertRegressor,
-    BertSpanLabeler,
-    BertTokenClassifier,
-)
 from keras_bert.serving.litert_model import _signature
 from keras_bert.serving.tensors import STRING, Spec
 from keras_bert.tasks import (
@@ -34,12 +22,12 @@ from keras_bert.tasks import (
     Rerank,
     Span,
     Tag,
+    graph,
     run_model,
-    squad,
 )
 from keras_bert.tasks import windows as numpy_windows
 
-from conftest import SMALL, TINY_VOCABULARY
+from conftest import TINY_VOCABULARY
 
 WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
 ODD = ["집", "각각의", "한글이", "e\u0301t", "\u0301", "🎵🎶", "👩\u200d👩\u200d👧", "İ", "ﬁ",
@@ -50,11 +38,6 @@ LONG = " ".join([*WORDS, *ODD] * 3)
 SURROGATES = ["\ud800play some\udfff music 한글이 \ud83d the lamp", "\udc00", "a \ud800\ud800lamp"]
 
 
-MODELS = dict.fromkeys(["classify", "intent", "multilabel"], lambda bert: BertClassifier(bert, len(LABELS))) | {
-    "rerank": BertRegressor, "regress": BertRegressor, "tag": lambda bert: BertTokenClassifier(bert, len(LABELS)),
-    "span": BertSpanLabeler, "choice": BertMultipleChoice, "embed": lambda bert: BertEmbedder(bert, "mean")}
-
-
 @pytest.fixture(autouse=True, scope="module")
 def quickly_called():
     """Without passes over the graphs that take longer than all calls."""
@@ -63,14 +46,11 @@ def quickly_called():
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
-def decoder(task, model, **options):
+def decoder(task, model):
     """Returns a function that answers lists of texts in Python. It compares each output with that of the graph. Both
-    run the same model, a function of int32 word ids, mask and segment ids. `options` are those of the head that the
-    task does not have."""
-    given = {name: value for name, value in task.export_options().items() if name != "max_length"}
-    head = make_head(MODELS[task.name](BertLayer(SMALL)), given | options)
-    reader = text_heads.Reader(model, TOKENIZER, LENGTH)
-    graph = tf.function(lambda *texts: head.answer(reader, *texts), input_signature=head.texts, autograph=False)
+    run the same model, a function of int32 word ids, mask and segment ids."""
+    reader, specs = graph.Reader(model, TOKENIZER, LENGTH), graph.text_specs(task.inputs)
+    in_graph = tf.function(lambda *texts: task.answer_in_graph(reader, *texts), input_signature=specs, autograph=False)
 
     def predict_on_batch(inputs):
         ids = [inputs[name] for name in ("input_word_ids", "input_mask", "segment_ids")]
@@ -84,15 +64,15 @@ def decoder(task, model, **options):
         columns = (np.vectorize(lambda text: text.encode("utf-8", "surrogatepass"), [STRING])(np.array(column, STRING))
                    for column in texts)
         check_rows(task.exported_rows(encoded, outputs),
-                   {name: tensor.numpy() for name, tensor in graph(*map(tf.constant, columns)).items()})
+                   {name: tensor.numpy() for name, tensor in in_graph(*map(tf.constant, columns)).items()})
         return list(task.answers(encoded, outputs))
 
     signature = _signature(task, HIDDEN)
-    outputs = graph.get_concrete_function().structured_outputs
-    assert signature.inputs == {spec.name: Spec(STRING, tuple(spec.shape)) for spec in head.texts}
+    outputs = in_graph.get_concrete_function().structured_outputs
+    assert signature.inputs == {spec.name: Spec(STRING, tuple(spec.shape)) for spec in specs}
     assert signature.outputs == {name: Spec(np.dtype(tensor.dtype.as_numpy_dtype), tuple(tensor.shape))
                                  for name, tensor in outputs.items()}
-    nothing = graph(*(tf.zeros([0, 2][:spec.shape.rank], tf.string) for spec in head.texts))
+    nothing = in_graph(*(tf.zeros([0, 2][:spec.shape.rank], tf.string) for spec in specs))
     assert {tensor.shape[0] for tensor in nothing.values()} == {0}
     return answer
 
@@ -152,7 +132,7 @@ def test_outputs_of_whole_texts(task, model):
     (LABELS, {"unit": "character", "doc_stride": 4, "max_windows": 2}),
     (["O", "PER", "B-곳", "LABEL_3", "I-LABEL_3"], {"unit": "word", "max_windows": 3})])
 def test_entities(labels, options, monkeypatch):
-    monkeypatch.setattr(text_heads, "_TOKENS", 2 * LENGTH)
+    monkeypatch.setattr(graph, "_TOKENS", 2 * LENGTH)
     answer, found = decoder(Tag(LENGTH, labels, **options), label_logits), set()
 
     @settings(max_examples=15, deadline=None)
@@ -175,13 +155,13 @@ def test_entities(labels, options, monkeypatch):
 @example([7], 1, 1, None)
 def test_windows(lengths, size, stride, most):
     texts = tf.RaggedTensor.from_row_lengths(tf.range(sum(lengths)), lengths)
-    found = windows.split(texts, tf.fill([len(lengths)], tf.constant(size, tf.int64)), stride, most)
+    found = graph.split(texts, tf.fill([len(lengths)], tf.constant(size, tf.int64)), stride, most)
     starts = texts.row_starts().numpy()
     parts = [numpy_windows.windows(length, size, stride, most) for length in lengths]
     assert list(zip(found.row.numpy().tolist(), found.of(texts).to_list())) == [
         (row, list(range(starts[row] + begin, starts[row] + end)))
         for row, of_text in enumerate(parts) for begin, end in of_text]
-    assert tf.boolean_mask(found.positions().values, windows.is_own(found)).numpy().tolist() == [
+    assert tf.boolean_mask(found.positions().values, graph.is_own(found)).numpy().tolist() == [
         starts[row] + token for row, of_text in enumerate(parts)
         for first, last in numpy_windows.own_tokens(of_text) for token in range(first, last)]
 
@@ -200,7 +180,7 @@ def vectors(width):
     (MultiLabel(LENGTH, LABELS, thresholds=[0.5, 0.6, 0.3, 0.2, 0.9], doc_stride=5), len(LABELS)),
     (Rerank(LENGTH, doc_stride=4, max_windows=4), 1), (Embed(LENGTH, doc_stride=5), HIDDEN)])
 def test_answers_from_windows(task, width, monkeypatch):
-    monkeypatch.setattr(text_heads, "_TOKENS", 3 * LENGTH)  # the loop takes several steps
+    monkeypatch.setattr(graph, "_TOKENS", 3 * LENGTH)  # the loop takes several steps
     texts = [[LONG, LONG[:60], "music", "", "now"], ["play", LONG, "", LONG[::-1], "turn off the light"]]
     answer = decoder(task, vectors(width))
     for columns in (texts[-len(task.inputs):], [part[-1:] for part in texts[-len(task.inputs):]]):
@@ -215,11 +195,10 @@ def span_logits(ids, mask, segments):
 
 @pytest.mark.parametrize("doc_stride, max_windows, null_threshold, max_query_length, max_answer_length", [
     (4, None, None, 6, 30), (1, 3, -2.0, 1, 1)])
-def test_answers(monkeypatch, doc_stride, max_windows, null_threshold, max_query_length, max_answer_length):
-    monkeypatch.setattr(squad, "MAX_QUERY_LENGTH", max_query_length)
-    monkeypatch.setattr(squad, "MAX_ANSWER_LENGTH", max_answer_length)
-    answer, nulls = decoder(Span(LENGTH, doc_stride, null_threshold, max_windows=max_windows), span_logits,
-                            max_query_length=max_query_length, max_answer_length=max_answer_length), set()
+def test_answers(doc_stride, max_windows, null_threshold, max_query_length, max_answer_length):
+    task = Span(LENGTH, doc_stride, null_threshold, max_windows=max_windows, max_query_length=max_query_length,
+                max_answer_length=max_answer_length)
+    answer, nulls = decoder(task, span_logits), set()
 
     @settings(max_examples=10, deadline=None)
     @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))

@@ -21,7 +21,7 @@ from keras_bert.data.batches import PackedBatches
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.export import export_encoder, export_preprocessor, export_text_model
 from keras_bert.export.litert import export_litert
-from keras_bert.export.text_model import TextModel, make_head
+from keras_bert.export.text_model import TextModel
 from keras_bert.layers import BertLayer
 from keras_bert.tasks import Classify, Span, run_model
 from keras_bert.tasks.squad import QuestionExample
@@ -352,13 +352,12 @@ def test_pairs_have_one_segment(tmp_path, eager):
     with pytest.raises(ValueError, match="segment_ids must be from 0 to 0; got 1 to 1"):
         bert(inputs | {"segment_ids": np.ones_like(inputs["segment_ids"])})
 
-    model, task = load_pretrained(folder, models.BertSpanLabeler), Span(24, doc_stride=4)
+    model, task = load_pretrained(folder, models.BertSpanLabeler), Span(24, doc_stride=4, max_query_length=8)
     rows = [("what time is it", "play some music now please , turn off the lamp and book a table for two"),
             ("what", "stop the song")]
     encoded = task.encode([QuestionExample(None, *row, [], False, None) for row in rows], tokenizer)
     answers = task.answers(encoded, run_model(model, encoded.batched(tokenizer)))
-    head = make_head(model, {"max_query_length": 8, "doc_stride": 4})
-    got = TextModel(model, head, tokenizer, 24, "float32").serve(*map(tf.constant, zip(*rows)))
+    got = TextModel(model, task, tokenizer, "float32").serve(*map(tf.constant, zip(*rows)))
     assert [answer.text for answer in answers] == [text.decode() for text in got["answer"].numpy()]
     np.testing.assert_allclose(got["score"], [answer.score for answer in answers], rtol=0, atol=1e-6)
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from text_reference import LABELS, LENGTH, TOKENIZER
 
-from keras_bert.export.text_model import TextModel, make_head
+from keras_bert.export.text_model import TextModel, task_of
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertRegressor, BertSpanLabeler, BertTokenClassifier
 from keras_bert.tasks import Span
@@ -55,7 +55,8 @@ def test_pieces_and_attention_are_the_encoders(bert, task):
     make, options, layers, texts = MODELS[task]
     model = make(bert)
     dtype = "bfloat16" if task == "embed" else "float32"
-    explain = TextModel(model, make_head(model, options), TOKENIZER, LENGTH, dtype).explain
+    explain = TextModel(
+        model, task_of(model, TOKENIZER, None, {"max_length": LENGTH} | options), TOKENIZER, dtype).explain
     with contextlib.nullcontext() if task in TRACED else eagerly():
         found, nothing = ({name: output.numpy() for name, output in explain(
             *(tf.constant(column[part], tf.string) for column in texts), tf.constant(layers, tf.int32)).items()}

@@ -17,7 +17,7 @@ from tensorflow.python.framework.config import disable_op_determinism
 from keras_bert.errors import InputError
 from keras_bert.export import export_encoder, export_text_model
 from keras_bert.export.checking import FAILED
-from keras_bert.export.text_model import TextModel, make_head
+from keras_bert.export.text_model import TextModel, task_of
 from keras_bert.export.verify import verify
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertPretrainer
@@ -111,7 +111,7 @@ def test_text_models_have_no_lora(with_lora, tokenizer):
     for model, dtype, options, key, wanted, atol in (
             (classifier, "bfloat16", {"labels": ["a", "b", "c"]}, "probabilities", tf.nn.softmax(classifier(inputs)),
              0.05), (with_lora, "float32", {}, "pooled_output", with_lora(inputs)[0], 2e-6)):
-        exported = TextModel(model, make_head(model, options), tokenizer, 16, dtype)
+        exported = TextModel(model, task_of(model, tokenizer, None, {"max_length": 16} | options), tokenizer, dtype)
         assert not [variable for variable in exported.weights if "lora" in variable.name]
         np.testing.assert_allclose(exported.encode(*as_dict(inputs).values())[key], wanted, atol=atol)
 

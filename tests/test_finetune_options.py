@@ -221,7 +221,6 @@ difference = max(float(np.abs(a - b).max()) for a, b in zip(one, two))
 # A step of tasks whose batch has more to learn from in one half than in the other, and a model without devices.
 import keras
 from keras_bert.convert import load_pretrained
-from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.tasks import TASKS
 from keras_bert.errors import InputError
 from keras_bert.training.devices import strategy_scope
@@ -233,8 +232,8 @@ for name, rows in json.load(sys.stdin).items():
     for devices in ((), ("CPU:0", "CPU:1")):
         keras.utils.set_random_seed(0)
         with strategy_scope(devices, 4, batches):
-            model = new_head(task, load_pretrained(f"{folder}/calm", frozen=task.unused), 0.0)
-            model.compile(keras.optimizers.SGD(1.0), run_eagerly=True, **loss_arguments(task))
+            model = task.new_head(load_pretrained(f"{folder}/calm", frozen=task.unused), 0.0)
+            model.compile(keras.optimizers.SGD(1.0), run_eagerly=True, **task.loss_arguments())
         before = model.get_weights()
         model.fit(batches.training_dataset(4, 0, 0), verbose=0)
         results.append((float(model.get_metrics_result()["loss"]), model.get_weights()))

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from keras_bert.export.encoder import EncoderModule
-from keras_bert.export.text_model import TextModel, make_head
+from keras_bert.export.text_model import TextModel
 
 import zoo
 from conftest import TINY, eagerly, random_inputs
@@ -97,10 +97,8 @@ def test_raw_text_models_answer_as_without_xla(kind):
     tuned, columns = zoo.make(kind), zoo.CASES[kind][2]
     if kind == "choice":
         columns = [zoo.TEXTS, [zoo.TEXTS[:3]] * len(zoo.TEXTS)]
-    options = tuned.task.export_options()
-    length = options.pop("max_length")
-    plain, jit = (TextModel(tuned.model, make_head(tuned.model, options), tuned.tokenizer, length, "float32",
-                            jit_compile).serve for jit_compile in (False, True))
+    plain, jit = (TextModel(tuned.model, tuned.task, tuned.tokenizer, "float32", jit_compile).serve
+                  for jit_compile in (False, True))
     for rows in [slice(None)] + [slice(0)] * (kind == "intent"):
         texts = [tf.constant(np.array(column, object)[rows], tf.string) for column in columns]
         with eagerly():

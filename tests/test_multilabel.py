@@ -16,7 +16,6 @@ from keras_bert.data import Example
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
 from keras_bert.models import BertClassifier
-from keras_bert.models.task_models import loss_arguments
 from keras_bert.tasks import TASKS, Encoded, MultiLabel
 from keras_bert.tasks.multilabel import choose_threshold, score
 from keras_bert.text import BertTokenizer
@@ -187,7 +186,7 @@ def test_the_loss_is_the_mean_over_labels_and_texts():
     targets = task.targets(examples)
     wanted = np.mean([np.log1p(np.exp(-z)) if y else np.log1p(np.exp(z))
                       for z, y in zip(logits.ravel().astype(float), targets.ravel())])
-    assert float(loss_arguments(task)["loss"](targets, logits)) == pytest.approx(wanted, rel=1e-6)
+    assert float(task.loss_arguments()["loss"](targets, logits)) == pytest.approx(wanted, rel=1e-6)
     assert task.score(Encoded(examples, [], targets), list(logits))["loss"] == pytest.approx(wanted, rel=1e-9)
 
 
@@ -200,7 +199,7 @@ def test_loss_and_gradient_are_those_of_transformers():
     outputs.loss.backward()
     logits = tf.Variable(outputs.logits.detach().numpy())
     with tf.GradientTape() as tape:
-        loss = loss_arguments(MultiLabel(9, list("abc")))["loss"](targets, logits)
+        loss = MultiLabel(9, list("abc")).loss_arguments()["loss"](targets, logits)
     assert float(loss) == pytest.approx(outputs.loss.item(), rel=1e-6)
     np.testing.assert_allclose(tape.gradient(loss, logits), outputs.logits.grad.numpy(), atol=1e-7)
 
@@ -343,11 +342,11 @@ def test_other_columns_replace_those_of_the_training(trained, tmp_path, run, eag
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"thresholds": [0.5]}, r"thresholds must be 2 numbers from 0 to 1, one for each label; got \[0.5\]"),
-    ({"thresholds": 0.5}, "must be 2 numbers from 0 to 1, one for each label; got 0.5"),
-    ({"thresholds": ["a", 2]}, r"must be 2 numbers from 0 to 1, .* \['a', 2\]"),
+    ({"thresholds": [0.5]}, r"thresholds must be 2 numbers, one for each label; got \[0.5\]"),
+    ({"thresholds": 0.5}, "thresholds must be a list; got 0.5"),
+    ({"thresholds": ["a", 2]}, r"thresholds must be a number; got \['a', 2\]"),
     ({"labels": ["a"], "thresholds": [0.5]}, "labels must be the names of the 2 classes of this BertClassifier; got 1"),
-    ({"thresholds": [0.5] * 2, "threshold": 0.5}, "takes only these options: .*, thresholds; got threshold"),
+    ({"thresholds": [0.5] * 2, "threshold": 0.5}, "takes only these options: labels, .*; got thresholds"),
 ])
 def test_options_of_the_export_that_do_not_fit(bert, tokenizer, tmp_path, options, message):
     with pytest.raises(InputError, match=message):

@@ -11,7 +11,7 @@ from keras_bert.commands import export_text_model
 from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.export.litert_metadata import why_not
-from keras_bert.export.text_model import TextModel, make_head
+from keras_bert.export.text_model import TextModel
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.features import write_features
 from keras_bert.inference.lite_model import LiteModel
@@ -97,16 +97,15 @@ def test_what_cannot_apply_a_prompt_says_so(model, exported, bert):
         classifier.predict(TEXTS, prompt_name="query")
     with pytest.raises(InputError, match="prompt_name must be one of document, long, query; got 'explain'"):
         exported.with_prompt("explain")
-    assert why_not(model.task, model.tokenizer) == "it does not put the default prompt, other, before texts"
+    assert why_not(model.task, model.tokenizer) == "it does not put the default prompt, 'stop ', before texts"
 
 
 # Forms of a model
 
 @pytest.mark.filterwarnings("ignore:texts cut")
 def test_texts_that_are_cut_have_the_prompt(model):
-    options = model.task.export_options()
-    assert options.pop("max_length") == 20
-    graph = TextModel(model.model, make_head(model.model, options), model.tokenizer, 20, "float32")
+    assert model.task.max_length == 20
+    graph = TextModel(model.model, model.task, model.tokenizer, "float32")
     for name, prompt in OF_NAME.items():
         wanted = embed(model, [prompt + text for text in TEXTS])
         np.testing.assert_array_equal(model.predict(TEXTS, prompt_name=name), wanted)

@@ -9,10 +9,8 @@ import tensorflow as tf
 
 from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
-from keras_bert.export.text_heads import Reranker
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder, BertRegressor
-from keras_bert.models.task_models import loss_arguments
 from keras_bert.serving.rerank import Request
 from keras_bert.serving.tensors import Limits, RequestError
 from keras_bert.tasks import TASKS, Embed, Encoded, Rerank
@@ -256,10 +254,10 @@ def test_a_response_needs_a_logit_for_each_document(shape):
 
 def test_the_score_may_be_the_logit():
     logits = np.float32([[3.0], [-7.0]])
-    head = Reranker(activation_fn="identity")
-    assert {name: values.numpy().tolist() for name, values in head.encode(tf.constant(logits), None).items()} == {
-        "logit": [3, -7], "score": [3, -7]}
-    assert Rerank(16, "identity").answers(Encoded([], []), list(logits)) == [3, -7]
+    task = Rerank(16, "identity")
+    assert {name: values.numpy().tolist() for name, values in task.encode_in_graph(
+        tf.constant(logits), None).items()} == {"logit": [3, -7], "score": [3, -7]}
+    assert task.answers(Encoded([], []), list(logits)) == [3, -7]
 
 
 # CrossEncoder folders
@@ -356,7 +354,7 @@ def test_loss_and_gradient_are_those_of_a_cross_encoder(tmp_path):
     loss.backward()
     wanted = dict(theirs.named_parameters())["0.model.bert.pooler.dense.bias"].grad.numpy()
     with tf.GradientTape() as tape:
-        value = loss_arguments(model.task)["loss"](np.float32(labels), model.model(
+        value = model.task.loss_arguments()["loss"](np.float32(labels), model.model(
             model.tokenizer(texts, documents, 20)))
     np.testing.assert_allclose(value, loss.item(), rtol=0, atol=1e-6)
     np.testing.assert_allclose(tape.gradient(value, model.model.bert.pooler.bias.value), wanted, rtol=0, atol=1e-6)

@@ -21,7 +21,7 @@ from serving_server import Server, assert_same, count_wrong, serving, write_echo
 from tensorflow_serving.apis import get_model_metadata_pb2, prediction_service_pb2_grpc
 
 from keras_bert.errors import InputError
-from keras_bert.export.text_heads import characters
+from keras_bert.tasks.graph import characters
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.serving import litert_model, supervisor
 from keras_bert.serving.litert_model import LiteRTModel

@@ -12,7 +12,7 @@ import keras_bert.export
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
 from keras_bert.export.checking import PASSED
-from keras_bert.export.text_model import TextModel, make_head
+from keras_bert.export.text_model import TextModel
 from keras_bert.export.verify import verify
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertPretrainer
@@ -38,8 +38,8 @@ def exported():
 
 @pytest.mark.usefixtures("eager")
 def test_pairs_are_cut_as_in_training(tuned, tokenizer):
-    head = make_head(tuned.model, {"labels": ["a", "나", "c"], "pairs": True})
-    answer, others = TextModel(tuned.model, head, tokenizer, 20, "float32").serve, TEXTS[::-1]
+    task = Classify(20, ["a", "나", "c"], pairs=True)
+    answer, others = TextModel(tuned.model, task, tokenizer, "float32").serve, TEXTS[::-1]
     wanted = keras.ops.softmax(tuned.model(tokenizer(TEXTS, others, max_length=20)))
     answers = answer(tf.constant(TEXTS), tf.constant(others))
     np.testing.assert_allclose(answers["probabilities"], wanted, atol=1e-6)
@@ -104,8 +104,9 @@ def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path, 
     sentence_transformers.write(weights, tmp_path / "weights")
     assert run("convert", f"--model={tmp_path}/weights", f"--output={tmp_path}/ours", "--format=keras_bert")[0] == 0
     exported = []
-    monkeypatch.setattr(keras_bert.export, "export_text_model", lambda model, tokenizer, path, **options:
-                        exported.append((model, options.get("max_length", tokenizer.max_length), options["overwrite"])))
+    monkeypatch.setattr(keras_bert.export, "export_text_model", lambda model, tokenizer, path, task, **options:
+                        exported.append((model, options["max_length"] or task and task.max_length,
+                                         options["overwrite"])))
 
     def export(model, *flags):
         status, output, messages = run("export", "text-model", f"--model={model}", f"--output={tmp_path}/out", *flags)

@@ -6,9 +6,10 @@ from text_reference import LABELS, LENGTH, TOKENIZER
 
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
-from keras_bert.export.text_heads import Reader, SpanFinder, Tagger, check_same_batch
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertSpanLabeler, BertTokenClassifier
+from keras_bert.tasks import Span, Tag
+from keras_bert.tasks.graph import Reader, check_same_batch
 
 from conftest import SMALL
 
@@ -18,24 +19,24 @@ BROKEN = [b"\xff\xfe", b"pl\0ay\xf0\x9f some music\xe2\x82", b"\x80turn off", b"
 def test_what_is_not_utf_8_is_left_out(eager):
     texts = tf.constant(BROKEN)
     tagger = Reader(lambda ids, *_: tf.one_hot(ids % len(LABELS), len(LABELS)), TOKENIZER, LENGTH)
-    answers = {name: tensor.numpy() for name, tensor in Tagger(labels=LABELS).answer(tagger, texts).items()}
+    answers = {name: tensor.numpy() for name, tensor in Tag(LENGTH, LABELS).answer_in_graph(tagger, texts).items()}
     assert (answers["word_start"] >= 0).sum(axis=1).tolist() == [0, 3, 2, 0]
     assert all(part in text for text, entities in zip(BROKEN, answers["entity_text"]) for part in entities)
     logits = ("start_logits", "end_logits")
     reader = Reader(lambda ids, *_: dict.fromkeys(logits, tf.cast(ids % 4, tf.float32)), TOKENIZER, LENGTH)
-    found = SpanFinder(max_query_length=6).answer(reader, texts[::-1], texts)["answer"].numpy()
+    found = Span(LENGTH, max_query_length=6).answer_in_graph(reader, texts[::-1], texts)["answer"].numpy()
     assert all(part in text for text, part in zip(BROKEN, found)) and found[1]
 
 
 def test_arguments_must_be_of_one_batch():
     with pytest.raises(tf.errors.InvalidArgumentError, match="question and context must have the same batch"):
-        check_same_batch(SpanFinder.texts, [tf.constant(["a"]), tf.constant(["b", "c"])])
+        check_same_batch(Span.inputs, [tf.constant(["a"]), tf.constant(["b", "c"])])
 
 
 @pytest.mark.parametrize("make, options, message", [
     (lambda bert: BertTokenClassifier(bert, 5), {"labels": LABELS[:4]}, "the names of the 5 classes .*; got 4 names"),
     (lambda bert: BertTokenClassifier(bert, 5), {"labels": ["O", "", *LABELS[:3]]}, "labels must not be empty"),
-    (BertSpanLabeler, {"max_length": 67}, "max_length must be at least 68; got 67"),
+    (BertSpanLabeler, {"max_length": 3}, "max_length must be at least 4; got 3"),
     (BertSpanLabeler, {"doc_stride": 0}, "doc_stride must be at least 1; got 0")])
 def test_what_it_refuses(tmp_path, make, options, message):
     with pytest.raises(InputError, match=message):

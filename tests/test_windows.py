@@ -14,11 +14,10 @@ from keras_bert.data.batches import UNLABELLED
 from keras_bert.data.tagged import TaggedExample, TaggedText
 from keras_bert.errors import InputError
 from keras_bert.export.litert import default_task
-from keras_bert.export.text_heads import MultiLabelClassifier
-from keras_bert.export.windows import Windows
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder
 from keras_bert.tasks import Classify, Embed, EmbedExample, MultiLabel, Regress, Rerank, Span, Tag, restored
+from keras_bert.tasks.graph import Windows
 from keras_bert.tasks.windows import aggregated, own_tokens, windows
 from keras_bert.text import BertTokenizer, pad
 from keras_bert.training import FineTuned, finetune
@@ -153,9 +152,8 @@ def test_labels_whose_probability_is_1_in_litert_weigh_the_same_everywhere():
     logits[0] = 40  # whose sigmoid is 1 in float32
     probabilities, count = task.probabilities(encoded, logits), len(logits)
     np.testing.assert_allclose(probabilities, [[expit((15 - 8 * (count - 1)) / count)]], rtol=1e-5)
-    head = MultiLabelClassifier(labels=["a"], thresholds=[0.5], doc_stride=4)
     parts = Windows(tf.zeros(count, tf.int64), *tf.zeros([2, count], tf.int64))
-    answers = head.combine(tf.constant(logits), None, parts)
+    answers = task.combine_in_graph(tf.constant(logits), None, parts)
     np.testing.assert_allclose(answers["probabilities"], probabilities, rtol=1e-5)
 
 

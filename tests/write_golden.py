@@ -313,11 +313,11 @@ def write_text_models(writer, bert, models, asked):
         ids = {key: [rows] for key, rows in IDS.items()} if name == "choice" else IDS
         if name == "intent":
             path = os.path.relpath(
-                export_version(model.model, model.tokenizer, "serving", **model.task.export_options()))
+                export_version(model.model, model.tokenizer, "serving", task=model.task))
             extra = ["serving/models.config", "serving/batching_parameters.txt"]
         else:
             path, extra = f"text_{name}", []
-            export_text_model(model.model, model.tokenizer, path, **model.task.export_options())
+            export_text_model(model.model, model.tokenizer, path, model.task)
         writer.add_saved_model(f"text_models/{name}", path, {"texts": texts, "ids": ids}, extra)
     export_text_model(bert, keras_bert.BertTokenizer(VOCABULARY), "text_embeddings", max_length=32)
     writer.add_saved_model("text_models/embeddings", "text_embeddings", {"texts": {"text": TEXTS}, "ids": IDS})

@@ -1,7 +1,7 @@
 """`keras-bert export text-model`."""
 
 import warnings
-from typing import Literal
+from typing import Any, Literal
 
 from keras_bert.arguments import Count, Pooling, given
 from keras_bert.errors import InputError, InputWarning
@@ -37,9 +37,10 @@ def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool
     if name is not None and not versioned:
         raise InputError(f"--name needs --versioned; got --name={name} without it")
     from keras_bert.export import export_text_model, export_version
+    from keras_bert.export.litert import default_task
     from keras_bert.inference.fine_tuned import FineTuned, load_tuned_or_weights
     from keras_bert.models import BertEmbedder
-    from keras_bert.tasks.embed import fields_of, prompts_of
+    from keras_bert.tasks.embed import prompts_of
     from keras_bert.weights import load_pretrained
 
     if not versioned:
@@ -47,18 +48,18 @@ def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool
     embedding = given(pooling=pooling, normalize=normalize)
     found = load_tuned_or_weights(model, embedding)
     if isinstance(found, FineTuned):
-        loaded, tokenizer, options = found.model, found.tokenizer, found.task.export_options()
+        loaded, tokenizer, task = found.model, found.tokenizer, found.task
     else:
         loaded = load_pretrained(found, BertEmbedder, **embedding) if embedding else load_pretrained(found)
-        tokenizer, options = found.needed_tokenizer(), {}
+        tokenizer, task = found.needed_tokenizer(), None
         if isinstance(loaded, BertEmbedder):
-            options = fields_of(found.settings)
+            task = default_task(loaded, tokenizer, found.settings)
         elif prompts_of(found.settings):
             warnings.warn(InputWarning(f"{model}: its prompts are not put before the texts of an encoder; --pooling "
                                        "and --normalize export an embedder, which does that"), stacklevel=1)
-    options |= {"dtype": dtype, "jit_compile": jit_compile} | given(max_length=max_length)
+    options: dict[str, Any] = {"max_length": max_length, "dtype": dtype, "jit_compile": jit_compile}
     if versioned:
-        print(export_version(loaded, tokenizer, output, name, **options))
+        print(export_version(loaded, tokenizer, output, name, task, **options))
     else:
-        export_text_model(loaded, tokenizer, output, overwrite=overwrite, **options)
+        export_text_model(loaded, tokenizer, output, task, overwrite=overwrite, **options)
         print(output)

@@ -11,12 +11,6 @@ from keras_bert.tasks.embed import prompts_of
 from keras_bert.weights import open_weights
 from keras_bert.weights.source import Source, Weights
 
-# The tasks that each kind of model answers; a model without settings gets the first one.
-_TASKS = {
-    "classification": ("classify", "intent", "multilabel"), "regression": ("regress", "rerank"),
-    "token_classification": ("tag",), "span": ("span",), "multiple_choice": ("choice",), "embedding": ("embed",),
-}
-
 
 def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bool = False,
                 allow_inexact: bool = False) -> Source:
@@ -45,9 +39,10 @@ def with_task(source: Source) -> Source:
     Raises:
         InputError: a setting is unknown or of another type.
     """
-    if source.kind not in _TASKS:
+    tasks = [name for name, task in TASKS.items() if task.weights == source.kind]
+    if not tasks:
         return dataclasses.replace(source, settings={})
-    tasks, given, notes = _TASKS[source.kind], source.settings, source.notes
+    given, notes = source.settings, source.notes
     if given.get("task", tasks[0]) not in tasks:
         notes += (f"the settings of the task {given['task']} are ignored, because they are not those of a model for "
                   f"{source.kind.replace('_', ' ')}",)

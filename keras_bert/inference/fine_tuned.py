@@ -82,7 +82,7 @@ class FineTuned(TaskModel):
         Raises:
             InputError: `path` exists or cannot be written, or an option is out of its range.
         """
-        export_text_model(self.model, self.tokenizer, path, **self.task.export_options() | options)
+        export_text_model(self.model, self.tokenizer, path, self.task, **options)
 
     def export_litert(self, path: Path, **options: Any) -> None:
         """Writes a folder for LiteRT, which answers without TensorFlow: `model.export_litert("lite")`, then

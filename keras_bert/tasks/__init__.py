@@ -18,7 +18,8 @@ from keras_bert.tasks.rerank import Rerank
 from keras_bert.tasks.squad import Answer, Span
 from keras_bert.tasks.tag import Entity, Tag
 
-_ALL: tuple[type[Task], ...] = (Intent, Classify, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed, Rerank)
+# Of tasks whose models have the same weights, the first is what a model without settings is for.
+_ALL: tuple[type[Task], ...] = (Classify, Intent, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed, Rerank)
 TASKS = {task.name: task for task in _ALL}
 run = run_model  # its name in version 0.2
 

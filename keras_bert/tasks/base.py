@@ -4,7 +4,7 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
@@ -23,7 +23,16 @@ from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError, Option
 from keras_bert.text import BertTokenizer
 from keras_bert.text.same import SameTexts
+from keras_bert.types import Encoder, Head, Tensor
 
+if TYPE_CHECKING:  # it needs TensorFlow, without which a `LiteModel` answers
+    from keras_bert.tasks.graph import Reader
+
+# How the server's page shows an answer, and the outputs that it reads. `label`: label, score, probabilities, in_scope;
+# `labels`: labels, probabilities, holds; `value`: value; `score`: score; `entities`: word_* and entity_*; `span`:
+# answer, start, end, score; `choice`: choice, probabilities; `outputs`: any, as numbers.
+Display = Literal["label", "labels", "value", "score", "entities", "span", "choice", "outputs"]
+Answers = dict[str, Tensor]  # of a SavedModel, by the names of its outputs
 Outputs = list | np.ndarray  # a model's output for each row: an array, or a dict of arrays
 _ABOVE_ALL = 1e-3  # a threshold that no score reaches is half of this above the highest score
 
@@ -100,7 +109,16 @@ class Task:
         fields: those of `options` that `from_examples` takes.
         files: what only this task reads, in words, and the suffixes of such files.
         held_out: what is held out for validation.
+        heads: names of the models that answer the task, without those of tasks that this one inherits from.
+        weights: the kind of the model's weights in `keras_bert.weights.kinds`, so that formats can store them; None for
+            a model that only this package's folders can store.
+        lite_outputs: the outputs of the LiteRT file, float32, and the axes of their shapes: B is the batch, S the
+            length, L the number of labels, H the hidden size.
         output: an output of exported SavedModels that those of other tasks lack.
+        root: the output that the root object of a SavedModel returns alone; None if it returns all.
+        display: how the server's page shows an answer, and so which outputs it has, see `Display`.
+        explains: if False, an exported SavedModel has no signature `explain`, because a row is several inputs.
+        truncator: how texts that are too long together are truncated, see `graph_packing`.
         activation: the function that turns the outputs of a model into probabilities; None if they are not logits of
             classes.
         card: what the model card says about the task.
@@ -124,7 +142,14 @@ class Task:
     fields: ClassVar[tuple[str, ...]] = ()
     files: ClassVar[tuple[str, tuple[str, ...]]] = "", ()
     held_out: ClassVar[str] = "texts"
+    heads: ClassVar[tuple[str, ...]] = ()
+    weights: ClassVar[str | None] = None
+    lite_outputs: ClassVar[dict[str, str]]
     output: ClassVar[str]
+    root: ClassVar[str | None] = None
+    display: ClassVar[Display] = "outputs"
+    explains: ClassVar[bool] = True
+    truncator: ClassVar[Literal["round_robin", "waterfall"]] = "round_robin"
     activation: ClassVar[Literal["softmax", "sigmoid"] | None] = None
     card: ClassVar[Card]
 
@@ -141,6 +166,11 @@ class Task:
         """Returns the task with the fields that the examples of a training file determine, for example its labels.
         `settings` are `max_length` and any other fields."""
         return cls(**settings)
+
+    @classmethod
+    def fits(cls, model: Any) -> bool:
+        """Returns True if a model is one of the task's `heads`."""
+        return any(base.__name__ in cls.heads for base in type(model).__mro__)
 
     def check(self, path: Path | Rows, examples: Sequence, out_of_scope: str | None = None) -> None:
         """Raises an InputError if the task cannot score the labelled examples. `out_of_scope` is the label of texts
@@ -163,6 +193,19 @@ class Task:
     def answers(self, encoded: Encoded, outputs: Outputs) -> list | np.ndarray:
         """Returns an answer for each example, from an output for each row."""
         raise NotImplementedError
+
+    def new_head(self, bert: Encoder, dropout: float) -> Head:
+        """Returns a new model for the task on an encoder. `dropout` is the rate of the head's input, if it has one."""
+        raise NotImplementedError
+
+    def loss_arguments(self) -> dict[str, Any]:
+        """Returns the arguments of Keras's `compile`: `loss`, and perhaps `metrics` and `loss_weights`."""
+        raise NotImplementedError
+
+    def encode_in_graph(self, outputs: Any, mask: Tensor) -> Answers:
+        """Returns the answers of a SavedModel to token ids, which its signature `encode` returns: by default the outputs
+        of the model. `mask` is int32 [batch, seq], 1 for real tokens."""
+        return outputs
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Any:
         """Returns the answer in a row of an exported SavedModel's outputs, Python values by their names."""
@@ -203,6 +246,27 @@ class Task:
         raise NotImplementedError
 
     # Methods that all tasks share.
+
+    def answer_in_graph(self, reader: "Reader", *inputs: Tensor) -> Answers:
+        """Returns the answers of a SavedModel to texts, its `exported_outputs`, computed by TensorFlow operations. The
+        arguments are a text for each of `self.inputs` and, if there are `named_prompts`, the number of tokens of the
+        prompt that they begin with. By default, the texts are truncated to one input."""
+        packed = reader.pack(*map(reader.tokens, inputs[:len(self.inputs)]))
+        return self.encode_in_graph(reader.run(*packed), packed[1])
+
+    def tokens_in_graph(self, reader: "Reader", *texts: Tensor) -> list[list[Tensor]]:
+        """Returns the tokens of each text, before they are truncated to an input: (ids, starts, limits) as returned by
+        `GraphTokenizer.tokenize_with_offsets`, but ragged [batch, (tokens)]."""
+        return [reader.tokens_with_offsets(text) for text in texts]
+
+    def outputs_in_graph(self, model: Head, inputs: Sequence[Tensor]) -> Answers:
+        """Returns the `lite_outputs` of a model for word ids, mask and segment ids, each [batch, seq]."""
+        import tensorflow as tf
+
+        outputs = model(list(inputs))
+        if self.activation:
+            outputs = {"softmax": tf.nn.softmax, "sigmoid": tf.sigmoid}[self.activation](outputs)
+        return outputs if isinstance(outputs, dict) else dict.fromkeys(self.lite_outputs, outputs)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -330,10 +394,6 @@ class Task:
         """Returns the task with this prompt for the texts of `predict`; raises an InputError if it has none."""
         raise InputError(Option("prompt_name"), f" must be left out for the task {self.name}; it is for embed; "
                          f"got {prompt_name!r}")
-
-    def export_options(self) -> dict[str, Any]:
-        """Returns the arguments with which `export_text_model` gives the same answers as the task."""
-        return dataclasses.asdict(self)
 
     def answer_options(self, top_k: int = 1, aggregation_strategy: AggregationStrategy | None = None) -> dict[str, Any]:
         """Returns the options of `answers` that are not the defaults; raises an InputError if the task lacks one."""

@@ -3,7 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,8 +12,12 @@ from keras_bert.data.batches import ChoiceBatches
 from keras_bert.data.examples import choose
 from keras_bert.data.tables import PUBLISHED, Rows, read_table, text_of, texts_of
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, Encoded, Outputs, Task, log_softmax
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Task, log_softmax
 from keras_bert.text import BertTokenizer
+from keras_bert.types import Encoder, Head, Tensor
+
+if TYPE_CHECKING:
+    from keras_bert.tasks.graph import Reader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +113,8 @@ class MultipleChoice(Task):
 
     name, main, inputs, output = "choice", "accuracy", ("prompt", "choices"), "choice"
     exported_outputs = {"choice": (np.int32, "B"), "probabilities": (np.float32, "BN")}
+    heads, weights, lite_outputs, display = ("BertMultipleChoice",), "multiple_choice", {"logit": "B"}, "choice"
+    explains = False  # a row is several inputs
     card = Card("multiple-choice", "the best of several endings", "Chooses the best of several endings of a text.")
     tuples = (("prompt", "choices", "label"),)
 
@@ -138,6 +144,35 @@ class MultipleChoice(Task):
         targets = np.array([example.label for example in examples], np.int32) if labelled else None
         return Encoded(examples, [rows for rows, _ in packed], targets, ChoiceBatches,
                        cut=sum(bool(cut) for _, cut in packed))
+
+    def new_head(self, bert: Encoder, dropout: float) -> Head:
+        from keras_bert.models import BertMultipleChoice
+
+        return BertMultipleChoice(bert, dropout)
+
+    def loss_arguments(self) -> dict[str, Any]:
+        import keras
+
+        return {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True)}
+
+    def outputs_in_graph(self, model: Head, inputs: Sequence[Tensor]) -> Answers:
+        """Returns the logit of one choice per row."""
+        return {"logit": model([part[:, None] for part in inputs])[:, 0]}
+
+    def encode_in_graph(self, outputs: Tensor, mask: Tensor) -> Answers:
+        import tensorflow as tf
+
+        return {"choice": tf.argmax(outputs, axis=1, output_type=tf.int32), "probabilities": tf.nn.softmax(outputs)}
+
+    def answer_in_graph(self, reader: "Reader", *inputs: Tensor) -> Answers:
+        import tensorflow as tf
+
+        prompts, choices = inputs
+        batch, count = tf.unstack(tf.shape(choices))
+        prompts = tf.gather(reader.tokens(prompts), tf.repeat(tf.range(batch), count))
+        packed = reader.pack(prompts, reader.tokens(tf.reshape(choices, [batch * count])))
+        packed = [tf.reshape(part, [batch, count, tf.shape(part)[1]]) for part in packed]
+        return self.encode_in_graph(reader.run(*packed), packed[1])
 
     def answers(self, encoded: Encoded, outputs: Outputs) -> list[Choice]:
         probabilities = [np.exp(log_softmax(output[:len(example.choices)]))

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
@@ -11,9 +11,13 @@ from keras_bert.arguments import Path
 from keras_bert.data.examples import Example, in_order, iterate_examples
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
-from keras_bert.tasks.base import Card, Encoded, Outputs, best_threshold, log_softmax
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, best_threshold, log_softmax
 from keras_bert.tasks.windows import WindowTask, aggregated
 from keras_bert.text import BertTokenizer
+from keras_bert.types import Encoder, Head, Tensor
+
+if TYPE_CHECKING:
+    from keras_bert.tasks.graph import Windows
 
 # Guo et al., 2017, section 4.
 _CALIBRATION_BINS = 15
@@ -161,6 +165,13 @@ class LabelTask(TextTask):
     pairs: bool = False
 
     dropout, supports_top_k, stratified, names_classes = 0.2, True, True, True
+    heads: ClassVar[tuple[str, ...]] = ("BertClassifier",)
+    weights, lite_outputs = "classification", {"probabilities": "BL"}
+
+    def new_head(self, bert: Encoder, dropout: float) -> Head:
+        from keras_bert.models import BertClassifier
+
+        return BertClassifier(bert, len(self.labels), dropout)
 
     def ranked(self, scores: np.ndarray, top_k: int) -> list[tuple[str, float]]:
         """Returns the `top_k` labels with the highest scores, best first, with their scores."""
@@ -187,7 +198,8 @@ class Classify(LabelTask):
 
     threshold: float | None = None
 
-    name, main, output, activation = "classify", "accuracy", "label", "softmax"
+    name, main, output, activation, display = "classify", "accuracy", "label", "softmax", "label"
+    heads = "BertClassifier", "BertEmbeddingClassifier"
     options = *TextTask.options, "out_of_scope_label", "class_weights", "pack", "few_shot"
     card = Card("text-classification", "classes of text", "Answers a text with one of {}classes.")
 
@@ -218,6 +230,31 @@ class Classify(LabelTask):
         """Returns the class of each example, -1 for examples out of scope: int32 [examples]."""
         numbers = {label: number for number, label in enumerate(self.labels)}
         return np.array([numbers.get(example.label, -1) for example in examples], np.int32)
+
+    def loss_arguments(self) -> dict[str, Any]:
+        import keras
+
+        return {"loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+                "metrics": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]}
+
+    def encode_in_graph(self, outputs: Tensor, mask: Tensor) -> Answers:
+        import tensorflow as tf
+
+        return self._answers_in_graph(tf.nn.softmax(outputs))
+
+    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: "Windows") -> Answers:
+        import tensorflow as tf
+
+        probabilities = parts.aggregated(tf.nn.softmax(outputs), self.aggregate)
+        return self._answers_in_graph(probabilities / tf.reduce_sum(probabilities, axis=1, keepdims=True))
+
+    def _answers_in_graph(self, probabilities: Tensor) -> Answers:
+        import tensorflow as tf
+
+        score = tf.reduce_max(probabilities, axis=1)
+        answers = {"label": tf.gather(tf.constant(self.labels), tf.argmax(probabilities, axis=1)), "score": score,
+                   "probabilities": probabilities}
+        return answers if self.threshold is None else answers | {"in_scope": score >= self.threshold}
 
     def probabilities(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
         """Computes the probabilities of the labels: float32 [texts, labels]. Those of a text with windows are the

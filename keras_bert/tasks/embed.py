@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -14,9 +14,13 @@ from keras_bert.data.examples import iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, read_table, text_of
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks import embedding_scores
-from keras_bert.tasks.base import Card, Encoded, Outputs, require
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
 from keras_bert.tasks.windows import WindowTask, aggregated
 from keras_bert.text import BertTokenizer
+from keras_bert.types import Encoder, Head, Tensor
+
+if TYPE_CHECKING:
+    from keras_bert.tasks.graph import Windows
 
 PAIRS, TRIPLETS, SCORED, LABELLED = "pairs", "triplets", "scored pairs", "labelled texts"
 # The losses of each kind of data; the first one is the default.
@@ -98,6 +102,7 @@ class Embed(WindowTask):
                 "of two texts is their similarity.")
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
     dropout, unused, compares_batch = None, ("pooler",), True
+    heads, weights, lite_outputs, root = ("BertEmbedder",), "embedding", {"embedding": "BH"}, "embedding"
     exported_outputs = {"embedding": (np.float32, "BH"), "tokens": (np.int32, "B")}
 
     def __post_init__(self) -> None:
@@ -263,6 +268,30 @@ class Embed(WindowTask):
                 for group, count in zip(groups, counts) for number in range(count)]
         return dataclasses.replace(encoded, rows=rows, targets=np.repeat(encoded.targets, counts, axis=0), firsts=None)
 
+    def new_head(self, bert: Encoder, dropout: float) -> Head:
+        from keras_bert.models import BertEmbedder
+
+        return BertEmbedder(bert, self.pooling, self.normalize)
+
+    def loss_arguments(self) -> dict[str, Any]:
+        from keras_bert.models.embedding_losses import LOSSES
+
+        return {"loss": LOSSES[str(self.loss_name)]}
+
+    def encode_in_graph(self, outputs: Tensor, mask: Tensor) -> Answers:
+        import tensorflow as tf
+
+        return {"embedding": outputs, "tokens": tf.reduce_sum(mask, axis=1)}
+
+    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: "Windows") -> Answers:
+        import tensorflow as tf
+
+        vectors = parts.aggregated(outputs, self.aggregate)
+        length = tf.math.segment_mean(tf.norm(outputs, axis=1), parts.row)
+        scale = tf.math.divide_no_nan(length, tf.norm(vectors, axis=1))
+        return {"embedding": vectors * scale[:, None],
+                "tokens": tf.math.segment_sum(tf.reduce_sum(mask, axis=1), parts.row)}
+
     def answers(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
         """Returns the embedding of the first text of each example: float32 [examples, hidden]."""
         return np.array([vectors[0] for vectors in self._vectors(encoded, outputs)], np.float32)
@@ -319,10 +348,6 @@ class Embed(WindowTask):
 
     def cells(self, example: EmbedExample, answer: np.ndarray) -> list[str]:
         return [" ".join(f"{value:.6g}" for value in answer), example.text]
-
-    def export_options(self) -> dict[str, Any]:
-        options = {name: getattr(self, name) for name in ("max_length", *WindowTask.fields)}
-        return options | prompts_of(vars(self))
 
     def settings(self) -> dict[str, Any]:
         left_out = "loss_name", "pooling", "normalize", "prompts", "default_prompt_name"  # those of the training, empty

@@ -4,7 +4,7 @@ import csv
 import dataclasses
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -13,9 +13,13 @@ from keras_bert.data.examples import Example, in_order
 from keras_bert.data.label_sets import FLAGS_CURE, iterate_label_sets
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
-from keras_bert.tasks.base import Card, Encoded, Outputs, best_threshold
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, best_threshold
 from keras_bert.tasks.classify import LabelTask, ranked_cells, top_record
 from keras_bert.tasks.windows import aggregated
+from keras_bert.types import Tensor
+
+if TYPE_CHECKING:
+    from keras_bert.tasks.graph import Windows
 
 _HALF = 0.5
 _SAME = 1e-4  # thresholds that differ less are the same
@@ -111,6 +115,7 @@ class MultiLabel(LabelTask):
     thresholds: list[float] | None = None
 
     name, main, has_threshold, output, activation = "multilabel", "mean_average_precision", True, "holds", "sigmoid"
+    display = "labels"
     options = *LabelTask.options, "label_columns", "label_delimiter", "pack"
     fields = *LabelTask.fields, "label_columns"
     card = Card("text-classification", "labels of text", "Answers a text with any number of {}labels.")
@@ -119,8 +124,10 @@ class MultiLabel(LabelTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         thresholds = [_HALF] * len(self.labels) if self.thresholds is None else self.thresholds
-        if len(thresholds) != len(self.labels):
-            raise InputError(f"thresholds must be one for each of the {len(self.labels)} labels; got {thresholds}")
+        if not (isinstance(thresholds, list | tuple) and len(thresholds) == len(self.labels) and all(
+                isinstance(value, int | float) for value in thresholds)):
+            raise InputError(f"thresholds must be {len(self.labels)} numbers, one for each label; got "
+                             f"{thresholds!r:.80}")
         object.__setattr__(self, "thresholds", thresholds)
 
     @classmethod
@@ -157,6 +164,25 @@ class MultiLabel(LabelTask):
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
         """Returns 1 for each label of each example, otherwise 0: float32 [examples, labels]."""
         return np.array([[label in example.label for label in self.labels] for example in examples], np.float32)
+
+    def loss_arguments(self) -> dict[str, Any]:
+        import keras
+
+        return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
+
+    def encode_in_graph(self, outputs: Tensor, mask: Tensor) -> Answers:
+        import tensorflow as tf
+
+        probabilities = tf.sigmoid(outputs)
+        holds = probabilities >= tf.constant(self.thresholds, tf.float32)
+        order = tf.argsort(tf.where(holds, probabilities, -1.0), direction="DESCENDING", stable=True)
+        labels = tf.where(tf.gather(holds, order, batch_dims=1), tf.gather(tf.constant(self.labels), order), "")
+        return {"labels": labels, "probabilities": probabilities, "holds": holds}
+
+    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: "Windows") -> Answers:
+        import tensorflow as tf
+
+        return super().combine_in_graph(tf.clip_by_value(outputs, -LARGEST_LOGIT, LARGEST_LOGIT), mask, parts)
 
     def probabilities(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
         """Computes the sigmoid of the logits of each text: float32 [texts, labels]."""

@@ -10,9 +10,10 @@ from keras_bert.arguments import Path
 from keras_bert.data.examples import Example, iterate_examples, number
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, Encoded, Outputs, require
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
 from keras_bert.tasks.classify import TextTask
 from keras_bert.tasks.windows import aggregated
+from keras_bert.types import Encoder, Head, Tensor
 
 
 def correlations(values: np.ndarray, targets: np.ndarray) -> list[float]:
@@ -33,6 +34,7 @@ class Regress(TextTask):
     pairs: bool = False
 
     name, main, options, output = "regress", "pearson", (*TextTask.options, "pack"), "value"
+    heads, weights, lite_outputs, display = ("BertRegressor",), "regression", {"value": "B1"}, "value"
     exported_outputs = {"value": (np.float32, "B")}
     card = Card("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number.")
 
@@ -58,6 +60,19 @@ class Regress(TextTask):
 
     def kind(self, examples: Sequence[Example]) -> str:
         return f"{super().kind(examples)} with scores"
+
+    def new_head(self, bert: Encoder, dropout: float) -> Head:
+        from keras_bert.models import BertRegressor
+
+        return BertRegressor(bert, dropout)
+
+    def loss_arguments(self) -> dict[str, Any]:
+        import keras
+
+        return {"loss": keras.losses.MeanSquaredError()}
+
+    def encode_in_graph(self, outputs: Tensor, mask: Tensor) -> Answers:
+        return {"value": outputs[:, 0]}
 
     def answers(self, encoded: Encoded, outputs: Outputs) -> list[float]:
         return [float(value) for value, in aggregated(np.reshape(outputs, (-1, 1)), encoded.firsts, self.aggregate)]

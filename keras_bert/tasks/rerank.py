@@ -11,12 +11,13 @@ from keras_bert.arguments import Activation, Aggregate, Path, is_missing
 from keras_bert.data.examples import Example, iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, read_table, text_of, texts_of
 from keras_bert.errors import InputError, MissingColumn, Option
-from keras_bert.tasks.base import Card, Encoded, Outputs, require
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
 from keras_bert.tasks.classify import TextTask
 from keras_bert.tasks.embed import HIGHEST, meanings
 from keras_bert.tasks.regress import correlations
 from keras_bert.tasks.windows import aggregated
 from keras_bert.text import BertTokenizer
+from keras_bert.types import Encoder, Head, Tensor
 
 _RANKS = 10
 
@@ -58,6 +59,7 @@ class Rerank(TextTask):
     aggregate: Aggregate = dataclasses.field(default="max", kw_only=True)
 
     name, output, pairs = "rerank", "logit", True
+    heads, weights, lite_outputs, display = ("BertRegressor",), "regression", {"logit": "B1"}, "score"
     exported_outputs = {"score": (np.float32, "B"), "logit": (np.float32, "B")}
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
     options, held_out = (*TextTask.options, "mine_negatives", "pack"), "queries"
@@ -137,6 +139,22 @@ class Rerank(TextTask):
     def targets(self, examples: Sequence[Example]) -> np.ndarray:
         """Returns the label of each example: float32 [examples]."""
         return np.array([example.label for example in examples], np.float32)
+
+    def new_head(self, bert: Encoder, dropout: float) -> Head:
+        from keras_bert.models import BertRegressor
+
+        return BertRegressor(bert, dropout)
+
+    def loss_arguments(self) -> dict[str, Any]:
+        import keras
+
+        return {"loss": keras.losses.BinaryCrossentropy(from_logits=True)}
+
+    def encode_in_graph(self, outputs: Tensor, mask: Tensor) -> Answers:
+        import tensorflow as tf
+
+        logit = outputs[:, 0]
+        return {"score": tf.sigmoid(logit) if self.activation_fn == "sigmoid" else logit, "logit": logit}
 
     def _logits(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
         """Returns the logit of each pair: float64 [pairs]."""

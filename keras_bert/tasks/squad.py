@@ -6,7 +6,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
@@ -14,10 +14,14 @@ from keras_bert.arguments import Count, Path, is_missing
 from keras_bert.data.rows import json_values
 from keras_bert.data.tables import Rows, choose_reader, read_table, text_of
 from keras_bert.errors import InputError, Option
-from keras_bert.tasks.base import Card, Encoded, Outputs, log_softmax
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, log_softmax
 from keras_bert.tasks.windows import SplittingTask, needed_tokens, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
+from keras_bert.types import Encoder, Head, Tensor
+
+if TYPE_CHECKING:
+    from keras_bert.tasks.graph import Reader
 
 T = TypeVar("T")
 Golds = Sequence[Sequence[str]]  # the right answers to each question
@@ -182,8 +186,8 @@ def best_spans(start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarr
     The score of a span is the logit of start i plus the logit of end j, in the window where this sum is highest. If
     scores are equal, the smaller i comes first, then the smaller j.
 
-    `SpanFinder` in export/text_heads.py has the same search as TensorFlow operations, but returns only the best span,
-    while `predict` and the scores need the next best ones, too. tests/test_decoding.py compares the two.
+    span_graph.py has the same search as TensorFlow operations, but returns only the best span, while `predict` and the
+    scores need the next best ones, too. tests/test_decoding.py compares the two.
 
     Args:
         start_logits, end_logits: for each window float [tokens], for the context only: index k is token begin + k.
@@ -311,7 +315,9 @@ def _korquad_words(text: str) -> list[str]:
     return text.translate(_KORQUAD_SPACES).lower().translate(_PUNCTUATION).split()
 
 
-MAX_QUERY_LENGTH, MAX_ANSWER_LENGTH, N_BEST = 64, 30, 20  # tokens, tokens, spans; google-research/bert `run_squad.py`
+N_BEST = 20  # spans; google-research/bert `run_squad.py`
+_OF_SPANS = "max_query_length", "max_answer_length"  # fields that settings.json has if they are not the defaults
+_LOGITS = "start_logits", "end_logits"
 _HANGUL = re.compile("[가-힣]")
 
 
@@ -347,15 +353,21 @@ class Span(SplittingTask):
         doc_stride, max_windows: see `SplittingTask`.
         null_threshold: the answer is "no answer" if the null score minus the score of the best span is greater than
             this; None if every question has an answer.
+        max_query_length: maximum length of a question in tokens; longer questions are truncated.
+        max_answer_length: maximum length of an answer in tokens.
     """
 
     doc_stride: Count = 128
     null_threshold: float | None = None
+    max_query_length: Count = dataclasses.field(default=64, kw_only=True)  # the defaults of run_squad.py
+    max_answer_length: Count = dataclasses.field(default=30, kw_only=True)
 
     name, main, inputs, length, supports_top_k, unused = "span", "f1", ("question", "context"), 384, True, ("pooler",)
     dropout, percent, windows, output = None, True, True, "answer"
     options = fields = SplittingTask.fields
     files, held_out = ("questions as in SQuAD", (".json",)), "contexts"
+    heads, weights, lite_outputs, display = ("BertSpanLabeler",), "span", dict.fromkeys(_LOGITS, "BS"), "span"
+    truncator = "waterfall"
     card = Card("question-answering", "answers in texts", "Answers a question with a part of a text.")
     tuples = (("question", "context", "answers"),)
     exported_outputs = {"answer": (str, "B"), "start": (np.int32, "B"), "end": (np.int32, "B"),
@@ -375,8 +387,8 @@ class Span(SplittingTask):
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[QuestionExample], **settings: Any) -> Self:
-        if settings["max_length"] < MAX_QUERY_LENGTH + 4:
-            raise InputError(Option("max_length"), f" must be at least {MAX_QUERY_LENGTH + 4}, for a question and one "
+        if settings["max_length"] < (shortest := cls.max_query_length + 4):
+            raise InputError(Option("max_length"), f" must be at least {shortest}, for a question and one "
                              f"token of the context; got {settings['max_length']}")
         nulls = any(example.impossible for example in examples)
         return cls(null_threshold=0.0 if nulls else None, **settings)
@@ -401,8 +413,7 @@ class Span(SplittingTask):
         contexts = tokens_with_offsets([example.context for example in examples], tokenizer, *needed)
         rows, parts, targets, cut = [], [], [], 0
         for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
-            kept = min(MAX_QUERY_LENGTH, self.max_length - 4)  # so that a window has a token of the context
-            head = [tokenizer.cls_id, *question[:kept], tokenizer.sep_id]
+            head = [tokenizer.cls_id, *question[:self._query_length], tokenizer.sep_id]
             answer = _first_answer(example, context)
             of_context = windows(
                 len(context.ids), self.max_length - len(head) - 1, self.doc_stride, self.max_windows)
@@ -418,9 +429,37 @@ class Span(SplittingTask):
         return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, decoding=(contexts, parts),
                        cut=cut, split=int((counts > 1).sum()))
 
+    @property
+    def _query_length(self) -> int:
+        return min(self.max_query_length, self.max_length - 4)  # so that a window has a token of the context
+
+    def settings(self) -> dict[str, Any]:
+        return {name: value for name, value in super().settings().items()
+                if name not in _OF_SPANS or value != getattr(Span, name)}
+
+    def new_head(self, bert: Encoder, dropout: float) -> Head:
+        from keras_bert.models import BertSpanLabeler
+
+        return BertSpanLabeler(bert)
+
+    def loss_arguments(self) -> dict[str, Any]:
+        import keras
+
+        return {"loss": {name: keras.losses.SparseCategoricalCrossentropy(from_logits=True) for name in _LOGITS},
+                "loss_weights": dict.fromkeys(_LOGITS, 0.5)}
+
+    def tokens_in_graph(self, reader: "Reader", *texts: Tensor) -> list[list[Tensor]]:
+        question, context = super().tokens_in_graph(reader, *texts)
+        return [[part[:, :self._query_length] for part in question], context]
+
+    def answer_in_graph(self, reader: "Reader", *inputs: Tensor) -> Answers:
+        from keras_bert.tasks import span_graph
+
+        return span_graph.answer(self, reader, *inputs)
+
     def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[Answer]:
         """Returns one `Answer` per question: the best one, with the next best in `others`, `top_k` answers in total."""
-        found = [self._answers(question, top_k) for question in _best(encoded, outputs)]
+        found = [self._answers(question, top_k) for question in _best(encoded, outputs, self.max_answer_length)]
         return [dataclasses.replace(best, others=tuple(others)) for best, *others in found]
 
     def _answers(self, question: _Spans, top_k: int) -> list[Answer]:
@@ -440,7 +479,7 @@ class Span(SplittingTask):
         """Returns the task with the null threshold that is best for these examples."""
         if self.null_threshold is None:
             return self
-        best = list(_best(encoded, outputs))
+        best = list(_best(encoded, outputs, self.max_answer_length))
         always = dataclasses.replace(self, null_threshold=np.inf)
         answers = [always._answers(question, 1)[0].text for question in best]
         differences = [question.null - question.scores[0] if question.spans else np.inf for question in best]
@@ -477,7 +516,7 @@ class Span(SplittingTask):
         return [*answers, example.question]
 
 
-def _best(encoded: Encoded, outputs: Outputs) -> Iterator[_Spans]:
+def _best(encoded: Encoded, outputs: Outputs, max_answer_length: int) -> Iterator[_Spans]:
     contexts, parts = encoded.decoding
     by_question: list[list] = [[] for _ in contexts]
     for (number, begin, end, first), output in zip(parts, outputs):
@@ -485,7 +524,7 @@ def _best(encoded: Encoded, outputs: Outputs) -> Iterator[_Spans]:
         by_question[number].append(((begin, end), starts[first:], ends[first:], starts[0] + ends[0]))
     for example, tokens, rows in zip(encoded.examples, contexts, by_question):
         bounds, starts, ends, nulls = zip(*rows)
-        spans, scores = best_spans(starts, ends, bounds, N_BEST, MAX_ANSWER_LENGTH)
+        spans, scores = best_spans(starts, ends, bounds, N_BEST, max_answer_length)
         yield _Spans(example.context, tokens, spans, scores, float(np.min(nulls)))
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -13,10 +13,14 @@ from keras_bert.data.examples import in_order
 from keras_bert.data.tables import Rows
 from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Card, Encoded, Outputs, log_softmax, require
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, log_softmax, require
 from keras_bert.tasks.windows import SplittingTask, default_stride, needed_tokens, own_tokens, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
+from keras_bert.types import Encoder, Head, Tensor
+
+if TYPE_CHECKING:
+    from keras_bert.tasks.graph import Reader
 
 # How the probabilities of a word's tokens become those of the word, as in the TokenClassificationPipeline of
 # transformers. Other strategies label each token.
@@ -44,6 +48,13 @@ class _Words(NamedTuple):
     scores: np.ndarray
     starts: np.ndarray
     ends: np.ndarray
+
+
+def _loss(targets: Tensor, logits: Tensor) -> Tensor:
+    """Computes the cross-entropy of each token, which counts with the weight that `TokenBatches` gives it."""
+    from keras import ops
+
+    return ops.sparse_categorical_crossentropy(ops.maximum(targets, 0), logits, from_logits=True)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +85,8 @@ class Tag(SplittingTask):
     name, main, windows, unused, names_classes = "tag", "f1", True, ("pooler",), True
     output, activation = "entity_label", "softmax"
     options = fields = ("features", *SplittingTask.fields)
+    weights, lite_outputs, display = "token_classification", {"probabilities": "BSL"}, "entities"
+    heads = "BertTokenClassifier", "BertFeatureTagger"
     files = "tagged words", (".conll", ".bio", ".iob")
     card = Card("token-classification", "entities in texts", "Marks the entities in a text.")
     tuples = (("words", "tags"),)
@@ -81,6 +94,10 @@ class Tag(SplittingTask):
         "word_start": (np.int32, "BW"), "word_end": (np.int32, "BW"), "word_label": (str, "BW"),
         "word_score": (np.float32, "BW"), "entity_start": (np.int32, "BE"), "entity_end": (np.int32, "BE"),
         "entity_label": (str, "BE"), "entity_score": (np.float32, "BE"), "entity_text": (str, "BE")}
+
+    def __post_init__(self) -> None:
+        if not all(self.labels):
+            raise InputError(f"labels must not be empty; got {self.labels!r:.200}")
 
     @classmethod
     def iterate(cls, path: Path | Rows, data_format: str | None = None, label_column: str | None = "label",
@@ -167,6 +184,26 @@ class Tag(SplittingTask):
                                 for (begin, _), (first, last) in zip(of_text, own_of_text)])
                 for of_text, own_of_text in zip(parts, own)]
 
+    def new_head(self, bert: Encoder, dropout: float) -> Head:
+        from keras_bert import models
+
+        if self.features:
+            return models.BertFeatureTagger(bert, len(self.labels), self.features, dropout=dropout)
+        return models.BertTokenClassifier(bert, len(self.labels), dropout)
+
+    def loss_arguments(self) -> dict[str, Any]:
+        return {"loss": _loss}
+
+    def encode_in_graph(self, outputs: Tensor, mask: Tensor) -> Answers:
+        import tensorflow as tf
+
+        return {"probabilities": tf.nn.softmax(outputs)}
+
+    def answer_in_graph(self, reader: "Reader", *inputs: Tensor) -> Answers:
+        from keras_bert.tasks import tag_graph
+
+        return tag_graph.answer(self, reader, *inputs)
+
     def answers(self, encoded: Encoded, outputs: Outputs,
                 aggregation_strategy: AggregationStrategy | None = None) -> list[list[Entity]]:
         """Returns a list of `Entity`s for each text. If `aggregation_strategy` is "none", these are the tokens with
@@ -238,10 +275,6 @@ class Tag(SplittingTask):
                      f"entity_{field.name}": [getattr(entity, field.name) for entity in _entities(text, words)]
                      for field in dataclasses.fields(Entity)}
                 for text, words in self._words(encoded, outputs, self._strategy)]
-
-    def export_options(self) -> dict[str, Any]:
-        return {"max_length": self.max_length, "labels": self.labels, "unit": self.unit,
-                "doc_stride": self.doc_stride, "max_windows": self.max_windows}
 
     def record(self, example: TaggedExample | TaggedText, answer: list[Entity]) -> dict[str, Any]:
         return {"text": example.text, "entities": [dataclasses.asdict(entity) for entity in answer]}

@@ -1,21 +1,24 @@
 """Windows: texts that are longer than the encoder's inputs are read as several inputs, which overlap.
 
-`export/windows.py` has the same windows as TensorFlow operations, because a SavedModel cannot run NumPy.
-tests/test_decoding.py compares the two."""
+keras_bert/tasks/graph.py has the same windows as TensorFlow operations."""
 
 import dataclasses
 import itertools
 import sys
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from keras_bert.arguments import Aggregate, Count
 from keras_bert.errors import InputError, Option
-from keras_bert.tasks.base import Task
+from keras_bert.tasks.base import Answers, Task
 from keras_bert.text import BertTokenizer
 from keras_bert.text.packing import pack, truncate_pair
+from keras_bert.types import Tensor
+
+if TYPE_CHECKING:
+    from keras_bert.tasks.graph import Reader, Windows
 
 Row = tuple[list[int], int]  # the result of `BertTokenizer.pack` for one text
 
@@ -155,6 +158,17 @@ class WindowTask(SplittingTask):
     def settings(self) -> dict[str, Any]:
         left_out = () if self.windows else WindowTask.fields
         return {name: value for name, value in super().settings().items() if name not in left_out}
+
+    def answer_in_graph(self, reader: "Reader", *inputs: Tensor) -> Answers:
+        if not self.windows:
+            return super().answer_in_graph(reader, *inputs)
+        from keras_bert.tasks.graph import run_windows
+
+        return self.combine_in_graph(*run_windows(self, reader, inputs))
+
+    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: "Windows") -> Answers:
+        """Returns the answers to texts from the outputs of their windows, float32 [windows, width]."""
+        return self.encode_in_graph(parts.aggregated(outputs, self.aggregate), mask)
 
     def split_texts(self, tokenizer: BertTokenizer, texts: list[str], text_pairs: list[str] | None = None,
                     prompts: list[str] | None = None) -> tuple[list[list[Row]], list[int]]:

@@ -19,7 +19,6 @@ from keras_bert.errors import InputError, Option
 from keras_bert.files.digests import file_digest
 from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask
-from keras_bert.models.task_models import loss_arguments, new_head
 from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS, Embed, Encoded, Tag, Task, read_examples
 from keras_bert.tasks.embed import fields_of
@@ -135,10 +134,10 @@ def _make_model(source: Source, task: Task, options: Options, learning_rate: flo
     layout = "packed" if options.pack else "padded" if kernels.prefers_few_shapes() else "unpadded"
     bert = load_pretrained(source, dtype=options.dtype, layout=layout, frozen=frozen, lora_rank=options.lora_rank,
                            trainable=not options.features)
-    model = new_head(task, bert, dropout or 0.0)
+    model = task.new_head(bert, dropout or 0.0)
     optimizer = make_optimizer(model, learning_rate, total_steps, options.warmup_ratio, options.weight_decay,
                                accumulates=options.gradient_accumulation_steps > 1)
-    model.compile(optimizer, **loss_arguments(task))
+    model.compile(optimizer, **task.loss_arguments())
     return model
 
 
