@@ -63,7 +63,7 @@ setup(
         "keras_bert.tasks", "keras_bert.text", "keras_bert.training", "keras_bert.weights",
     ],
     package_data={"keras_bert": ["py.typed", "__init__.pyi"], "keras_bert.files": ["*.toml"],
-                  "keras_bert.serving": ["page/*"],
+                  "keras_bert.serving": ["page/*"], "keras_bert.text": ["*.txt"],
                   "keras_bert.training": ["model_card.md"]},
     package_dir={"keras_bert.export": "export"},
     install_requires=["tensorflow>=2.20,<2.22", "keras>=3.12,<3.16", "absl-py", "tokenizers", "safetensors"],
