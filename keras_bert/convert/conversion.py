@@ -8,14 +8,7 @@ from keras import ops
 
 from keras_bert.arguments import Activation, Path, check, plain
 from keras_bert.convert.remap import with_positions, with_vocabulary
-from keras_bert.convert.task_settings import (
-    describe,
-    open_source,
-    with_activation,
-    with_pairs,
-    with_prompts,
-    with_task,
-)
+from keras_bert.convert.task_settings import describe, open_source, with_settings, with_task
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.text import BertTokenizer
@@ -143,12 +136,7 @@ def convert(model: Path, output: Path,
         if hidden_act != weights.config.hidden_act:
             report(f"computes {hidden_act} instead of the config's {weights.config.hidden_act}")
         weights = weights.with_config(hidden_act=hidden_act)
-    if activation_fn is not None:
-        weights = with_activation(weights, activation_fn)
-    if pairs is not None:
-        weights = with_pairs(weights, pairs)
-    if query_prompt is not None or document_prompt is not None:
-        weights = with_prompts(weights, query_prompt, document_prompt)
+    weights = with_settings(weights, activation_fn, pairs, query=query_prompt, document=document_prompt)
     if vocab is not None:
         weights, kept, spelled = with_vocabulary(weights, vocab)
         report(f"vocabulary {vocab}: {weights.config.vocab_size} tokens: {kept} kept, {spelled} from the tokens that "

@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
 from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
@@ -22,6 +22,7 @@ from keras_bert.files.json_files import read_json, read_object
 from keras_bert.text.vocabulary import (
     CONTINUES,
     INSTEAD,
+    MAX_WORD_LENGTH,
     check_vocabulary,
     fits_a_line,
     has_capitals,
@@ -46,15 +47,13 @@ _OTHER_FILES = {"merges.txt": "byte-level BPE", "sentencepiece.bpe.model": "Sent
 _OTHER_TYPES = {"BPE": ", which is that of byte-level BPE", "Unigram": ", which is that of SentencePiece"}
 _RULES = {"do_lower_case": "lower_case", "strip_accents": "strip_accents", "tokenize_chinese_chars": "split_cjk",
           "normalization": "normalization"}
-_SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
+SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
             "mask_token": "[MASK]"}
 _UNLIMITED = 10**6  # transformers writes 1e30 if no length is known
-# The longest word that is split into tokens, in characters: google-research/bert `tokenization.py`, and transformers.
-MAX_WORD_LENGTH, _WORD_LENGTH = 200, 100
+_MAX_WORD_LENGTH = 100  # of transformers
 _MOST_TOKENS = 2**24  # without a config, which has the number of tokens
 # The names of the modules' classes in `modules.json` begin with the library's module, which differs between versions.
 _LIBRARY_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
-
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +61,7 @@ class TokenizerFiles:
     """What the files of a folder say about its tokenizer."""
 
     vocabulary: list[str]  # in the order of the ids; the special tokens have BERT's names
-    rules: dict  # the arguments `lower_case` and so on of `BertTokenizer`
-    max_length: int | None = None  # maximum number of ids of an input; None if no file says one
-    has_segments: bool = True  # False if both texts of a pair have the segment id 0
-    truncation_side: Literal["right", "left"] = "right"  # where a text that is too long is cut
-    max_word_length: int = MAX_WORD_LENGTH  # in characters; longer words are unknown
+    arguments: dict[str, Any]  # the others of `BertTokenizer`; `max_length` is None if no file says one
     notes: tuple[str, ...] = ()  # how something ambiguous was read
     guesses: tuple[str, ...] = ()  # what no file says, or files contradict
     differences: tuple[str, ...] = ()  # what transformers does and `BertTokenizer` does not
@@ -140,8 +135,8 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     if not stored and not os.path.exists(os.path.join(folder, "vocab.txt")):
         return None
     transformer, calls, differences = _transformer(folder)
-    arguments = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
-    settings |= arguments
+    given = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
+    settings |= given
     is_ours = "normalization" in settings or not stored and not os.path.exists(os.path.join(folder, "config.json"))
     if config is None:
         config = read_object(os.path.join(folder, "config.json")) or read_object(
@@ -189,7 +184,7 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
         guesses.append(f"no file says if texts are lower-cased: {describe_casing(rules['lower_case'])}; to decide, "
                        f"write do_lower_case into {CONFIG}")
     lengths = [(TRANSFORMER, "max_length", calls.get("max_length")),
-               (TRANSFORMER, "model_max_length", arguments.get("model_max_length")),
+               (TRANSFORMER, "model_max_length", given.get("model_max_length")),
                *_lengths(folder, config, settings, transformer)]
     max_length = _max_length(folder, lengths, config.get("max_position_embeddings"))
     side: Any = settings.get("truncation_side") or str(
@@ -198,9 +193,9 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
         raise InputError(f"{os.path.join(folder, CONFIG)}: truncation_side must be left or right; got {side!r:.60}")
     word_length = settings.get("max_input_chars_per_word") if is_ours else follows_steps and stored["model"].get(
         "max_input_chars_per_word")
-    return TokenizerFiles(vocabulary, rules, max_length, has_segments, side,
-                          word_length or (MAX_WORD_LENGTH if is_ours else _WORD_LENGTH), tuple(notes), tuple(guesses),
-                          tuple(differences))
+    arguments = rules | {"max_length": max_length, "has_segments": has_segments, "truncation_side": side,
+                         "max_word_length": word_length or (MAX_WORD_LENGTH if is_ours else _MAX_WORD_LENGTH)}
+    return TokenizerFiles(vocabulary, arguments, tuple(notes), tuple(guesses), tuple(differences))
 
 
 def _transformer(folder: str) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
@@ -325,7 +320,7 @@ def _special_names(settings: dict, unknown: str | None) -> dict[str, str]:
     """Returns a dict of BERT's names of the special tokens to their names in the files; `unknown`, unless it is None,
     is that of [UNK]."""
     given = settings | ({"unk_token": unknown} if unknown else {})
-    names = {name: given.get(key) or name for key, name in _SPECIAL.items()}
+    names = {name: given.get(key) or name for key, name in SPECIAL.items()}
     return {name: other["content"] if isinstance(other, dict) else other for name, other in names.items()}
 
 
@@ -396,7 +391,8 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     backbone, preprocessor = (read_object(os.path.join(folder, file)).get("config") or {}
                               for file in ("config.json", "preprocessor.json"))
     lengths = [("preprocessor.json", "sequence_length", preprocessor.get("sequence_length"))]
-    rules = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True)} | more
-    length = _max_length(folder, lengths, backbone.get("max_sequence_length"))
-    return TokenizerFiles(tokens, rules, length, backbone.get("num_segments") != 1,
+    arguments = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True),
+                 "max_length": _max_length(folder, lengths, backbone.get("max_sequence_length")),
+                 "has_segments": backbone.get("num_segments") != 1}
+    return TokenizerFiles(tokens, arguments | more,
                           differences=tuple(declared()[f"{TOKENIZER}: config"].all_differences(values)))

@@ -87,7 +87,7 @@ def read(path: str, config: str | None = None) -> Source:
             differences.append(f"{LIBRARY}: the prompts {', '.join(prompts)} of a CrossEncoder must be part of the "
                                "texts here")
     if files:
-        settings = {"max_length": files.max_length} | settings
+        settings = {"max_length": files.arguments["max_length"]} | settings
     return Source(path, FORMAT.name, bert_config, kind, model.table(kind), shapes, get, skipped, options, files, labels,
                   settings, losses=tuple(losses), differences=tuple(differences),
                   may_lack_pooler=kind == ENCODER and not model.has_pooler)

@@ -54,7 +54,7 @@ def read(path: str, config: str | None = None) -> Source:
     if "Normalize" in modules:
         differences += declared()["Normalize"].all_differences(
             read_object(os.path.join(path, modules["Normalize"], "config.json")))
-    length = {"max_length": source.files.max_length} if source.files else {}
+    length = {"max_length": source.files.arguments["max_length"]} if source.files else {}
     prompts = prompts_of(library | {"prompts": library.get("prompts") or {}})  # a default alone names an empty prompt
     # config.json may have the settings of another task.
     settings = {"task": "embed"} | length | prompts | read_settings(path)
