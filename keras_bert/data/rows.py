@@ -33,9 +33,14 @@ class RowFormat(NamedTuple):
     # Takes a path and the columns of a file without a header; returns the columns, None if each row has its own, and
     # the rows. A first line with one of the given columns is a header all the same.
     open: Callable[[Path, Sequence[str] | None], tuple[list[str] | None, Iterator[UnparsedRow]]]
-    # Takes the path, the number of a row, the row and the columns; returns the row's values. Raises an InputError for
-    # an invalid row, a `ShortRow` if it has fewer cells than there are columns.
-    parse: Callable[[Path, int, Any, Sequence[str] | None], dict[str, Any]]
+    # Takes the path, the number of a row and the row; returns its cells, or its values by the names of their columns.
+    cells: Callable[[Path, int, Any], list[str] | dict[str, Any]]
+
+    def parse(self, path: Path, number: int, row: Any, columns: Sequence[str] | None) -> dict[str, Any]:
+        """Returns the values of a row. Raises an InputError if it is invalid, a `ShortRow` if it has fewer cells than
+        there are columns."""
+        cells = self.cells(path, number, row)
+        return _named(path, number, cells, columns or ()) if isinstance(cells, list) else cells
 
 
 class ShortRow(InputError):
@@ -82,15 +87,7 @@ def byte_lines(path: Path, unit: str = "row") -> Iterator[tuple[int, float, byte
 def json_lines(path: Path) -> Iterator[tuple[int, float, dict[str, Any]]]:
     """Yields (row, fraction of the file read so far, object) for each line of a JSON Lines file that is not blank."""
     for row, share, line in _open_json_lines(path, None)[1]:
-        yield row, share, _parse_json_line(path, row, line, None)
-
-
-def json_object(path: Path, row: int, line: str) -> dict[str, Any]:
-    try:
-        _refuse_surrogates(line, values := json.loads(line))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: row {row}: not JSON: {error}") from None
-    return as_object(path, row, values)
+        yield row, share, _json_cells(path, row, line)
 
 
 def json_values(path: Path) -> list[Any]:
@@ -106,6 +103,14 @@ def json_values(path: Path) -> list[Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON file: {error}") from None
     return values
+
+
+def json_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Returns (row, object) for the objects in a JSON file, which are an array or follow one another."""
+    values = json_values(path)
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    return [(row, _as_object(path, row, value)) for row, value in enumerate(values, 1)]
 
 
 def _refuse_surrogates(text: str, values: Any) -> None:
@@ -146,7 +151,7 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[A
         raise InputError(f"{path}: row {row}: {error}") from None
 
 
-def as_object(path: Path, row: int, value: Any) -> dict[str, Any]:
+def _as_object(path: Path, row: int, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path}: row {row}: must be an object; got {json.dumps(value, ensure_ascii=False)[:40]}")
     return value
@@ -157,9 +162,13 @@ def _open_json_lines(path: Path, header: Sequence[str] | None) -> tuple[None, It
                   or line.decode(errors="replace").removeprefix("\ufeff" if number == 1 else "").strip())
 
 
-def _parse_json_line(path: Path, number: int, line: bytes | LongLine,
-                     columns: Sequence[str] | None) -> dict[str, Any]:
-    return json_object(path, number, decode(line, f"{path}: row {number}", number == 1))
+def _json_cells(path: Path, number: int, line: bytes | LongLine) -> dict[str, Any]:
+    text = decode(line, f"{path}: row {number}", number == 1)
+    try:
+        _refuse_surrogates(text, values := json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: row {number}: not JSON: {error}") from None
+    return _as_object(path, number, values)
 
 
 def _open_tsv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
@@ -187,10 +196,6 @@ def _without_blank_end(rows: Iterator[UnparsedRow]) -> Iterator[UnparsedRow]:
         blank = 0
 
 
-def _parse_tsv(path: Path, number: int, line: bytes | LongLine, columns: Sequence[str] | None) -> dict[str, str]:
-    return _named(path, number, _tsv_cells(path, number, line), columns or ())
-
-
 def _tsv_cells(path: Path, number: int, line: bytes | LongLine) -> list[str]:
     return decode(line, f"{path}: row {number}", number == 1).removesuffix("\n").removesuffix("\r").split("\t")
 
@@ -203,7 +208,7 @@ def _open_csv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iter
         number, share, line = numbered
         if isinstance(line, LongLine):
             raise line
-        # Bytes that are not UTF-8 become surrogates, so that `_parse_csv` refuses only their row.
+        # Bytes that are not UTF-8 become surrogates, so that `_csv_cells` refuses only their row.
         return line.decode(errors="surrogateescape").removeprefix("\ufeff" if number == 1 else "")
 
     def rows() -> Iterator[UnparsedRow]:
@@ -246,10 +251,6 @@ def _csv_rule(problem: str) -> str:
     return problem
 
 
-def _parse_csv(path: Path, number: int, row: list[str] | InputError, columns: Sequence[str] | None) -> dict[str, str]:
-    return _named(path, number, _csv_cells(path, number, row), columns or ())
-
-
 def _csv_cells(path: Path, number: int, row: list[str] | InputError) -> list[str]:
     if isinstance(row, InputError):
         raise row
@@ -283,14 +284,10 @@ def _open_parquet(path: Path, header: Sequence[str] | None) -> tuple[list[str], 
     return next(rows), rows
 
 
-def _parse_parquet(path: Path, number: int, values: dict[str, Any], columns: Sequence[str] | None) -> dict[str, Any]:
-    return values
-
-
 _LINE_FORMATS = {  # of files that may be compressed
-    ".tsv": RowFormat(_open_tsv, _parse_tsv),
-    ".csv": RowFormat(_open_csv, _parse_csv),
-    ".jsonl": RowFormat(_open_json_lines, _parse_json_line),
+    ".tsv": RowFormat(_open_tsv, _tsv_cells),
+    ".csv": RowFormat(_open_csv, _csv_cells),
+    ".jsonl": RowFormat(_open_json_lines, _json_cells),
 }
-ROW_FORMATS = {**_LINE_FORMATS, ".parquet": RowFormat(_open_parquet, _parse_parquet)}
+ROW_FORMATS = {**_LINE_FORMATS, ".parquet": RowFormat(_open_parquet, lambda path, number, values: values)}
 ROW_SUFFIXES = *ROW_FORMATS, *(f"{suffix}.gz" for suffix in _LINE_FORMATS)

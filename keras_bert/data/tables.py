@@ -12,17 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from keras_bert.arguments import Data, Path, is_missing, is_table, replace_surrogates
-from keras_bert.data.rows import (
-    NO_QUOTING,
-    ROW_FORMATS,
-    RowFormat,
-    ShortRow,
-    UnparsedRow,
-    as_object,
-    json_values,
-    paired_lines,
-    suffix_of,
-)
+from keras_bert.data.rows import NO_QUOTING, ROW_FORMATS, RowFormat, ShortRow, json_rows, paired_lines, suffix_of
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 
 T = TypeVar("T")
@@ -253,29 +243,24 @@ def texts_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, l
 
 
 def _read_rows(form: RowFormat, path: Path, header: Sequence[str] | None, short: list[int] | None) -> Table:
-    columns, rows = form.open(path, header)
+    columns, unparsed = form.open(path, header)
+
+    def parsed(rows: Iterable[tuple[int, float, Any]]) -> Iterator[Row]:
+        for row, _, raw in rows:
+            try:
+                yield row, form.parse(path, row, raw, columns)
+            except ShortRow:
+                if short is None:
+                    raise
+                short.append(row)
+
     if columns is None:  # the file is read twice, as the columns are those of all rows
-        return _read_objects(lambda: ((row, form.parse(path, row, raw, None))
-                                      for row, _, raw in form.open(path, header)[1]))
-    return columns, _parsed(form, path, columns, rows, short)
-
-
-def _parsed(form: RowFormat, path: Path, columns: list[str], rows: Iterator[UnparsedRow],
-            short: list[int] | None) -> Iterator[Row]:
-    for row, _, raw in rows:
-        try:
-            yield row, form.parse(path, row, raw, columns)
-        except ShortRow:
-            if short is None:
-                raise
-            short.append(row)
+        return _read_objects(lambda: parsed(form.open(path, header)[1]))
+    return columns, parsed(unparsed)
 
 
 def _read_json(path: Path, *_: Any) -> Table:
-    values = json_values(path)
-    if len(values) == 1 and isinstance(values[0], list):
-        values = values[0]
-    rows = [(row, _flat(as_object(path, row, value))) for row, value in enumerate(values, 1)]
+    rows = [(row, _flat(values)) for row, values in json_rows(path)]
     return _read_objects(lambda: rows)
 
 
