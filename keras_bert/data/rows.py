@@ -20,6 +20,12 @@ from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
 from keras_bert.files.utf8 import MAX_LINE, LongLine, decode, read_lines
 
+# The rule that a row has broken, by a part of the message of the module `csv`.
+_CSV_RULES = {
+    "new-line": "must have quotes around a cell with a carriage return",
+    "unexpected end": "the last cell has no closing quote",
+    "field limit": f"a cell may have at most {MAX_LINE:,} characters; perhaps a closing quote is missing",
+}
 _CELL_LIMIT = threading.Lock()  # held by the thread that has changed the limit of the module `csv`
 NO_QUOTING = "a .tsv file has no quoting: write it with quoting=csv.QUOTE_NONE, or write a .csv file"
 
@@ -220,7 +226,8 @@ def _open_csv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iter
             except StopIteration:
                 return
             except csv.Error as error:
-                problem = InputError(f"{path}: line {number}: {_csv_rule(str(error))}")
+                rule = next((rule for part, rule in _CSV_RULES.items() if part in str(error)), str(error))
+                problem = InputError(f"{path}: line {number}: {rule}")
                 if "field limit" in str(error):  # as after a long line, the next row cannot be found
                     raise problem from None
                 yield row, share, problem
@@ -238,17 +245,6 @@ def _next_row(reader: Iterator[list[str]]) -> list[str]:
             return next(reader)
         finally:
             csv.field_size_limit(limit)
-
-
-def _csv_rule(problem: str) -> str:
-    """Returns the rule that a row has broken, from the message of the module `csv`."""
-    if "new-line" in problem:
-        return "must have quotes around a cell with a carriage return"
-    if "unexpected end" in problem:
-        return "the last cell has no closing quote"
-    if "field limit" in problem:
-        return f"a cell may have at most {MAX_LINE:,} characters; perhaps a closing quote is missing"
-    return problem
 
 
 def _csv_cells(path: Path, number: int, row: list[str] | InputError) -> list[str]:

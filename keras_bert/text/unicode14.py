@@ -6,9 +6,15 @@ ranges in hexadecimal.
 """
 
 import os
+from collections.abc import Iterable, Iterator
 
 with open(os.path.join(os.path.dirname(__file__), "unicode14.txt"), encoding="ascii") as _file:
     _SPANS = [span.split("-") for span in _file.read().split()]
 
 # Pairs of (first, last).
 ASSIGNED: list[tuple[int, int]] = [(int(ends[0], 16), int(ends[-1], 16)) for ends in _SPANS]
+
+
+def code_points(spans: Iterable[tuple[int, int]] = ASSIGNED) -> Iterator[int]:
+    for first, last in spans:
+        yield from range(first, last + 1)
