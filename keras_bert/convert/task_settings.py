@@ -78,15 +78,8 @@ def with_task(source: Source) -> Source:
 
 def with_settings(weights: Weights, activation_fn: Activation | None = None, pairs: bool | None = None,
                   **prompts: str | None) -> Weights:
-    """Returns the weights with other settings of the task, unless they are None.
-
-    Args:
-        activation_fn: makes the task rerank of a model with one value.
-        pairs: of a model for classification or regression.
-        prompts: of a model for embeddings, by their names, `query` and `document`.
-
-    Raises:
-        InputError: a setting is for models of another kind.
+    """Returns the weights with other settings of the task, where they are not None: `activation_fn` makes the task
+    rerank; `prompts` are those named `query` and `document`. Raises an InputError if one is for other kinds of models.
     """
     settings = dict(weights.settings)
     if activation_fn is not None:
