@@ -43,7 +43,8 @@ def _is_kept(tokenizer: BertTokenizer | None, again: BertTokenizer | None, targe
     """Returns True if a tokenizer read again is the same; its rules may be others if the format cannot store them."""
     if tokenizer is None or again is None:
         return tokenizer is again
-    has_same_rules = tokenizer.rules == again.rules or bool(target.rules(tokenizer))
+    has_same_rules = bool(target.rules(tokenizer)) or not target.stores_segments or (
+        tokenizer.rules, tokenizer.has_segments) == (again.rules, again.has_segments)
     return has_same_rules and tokenizer.vocabulary == again.vocabulary
 
 

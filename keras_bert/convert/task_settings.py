@@ -72,7 +72,12 @@ def with_task(source: Source) -> Source:
         notes += (f"the {len(thresholds)} thresholds are ignored, because the model has {len(labels or ())} labels: "
                   "0.5 for each",)
     if settings["task"] in TASKS:
-        restored(settings | ({} if labels is None else {"labels": labels}), source.path)
+        task, _ = restored(settings | ({} if labels is None else {"labels": labels}), source.path)
+        try:
+            if tokenizer := source.tokenizer:
+                task.check_tokenizer(tokenizer)
+        except InputError as error:
+            raise InputError(f"{source.path}: ", *error.parts) from None
     return dataclasses.replace(source, settings=settings, notes=notes)
 
 

@@ -1,12 +1,15 @@
 """Readers of tables in TSV, CSV, JSON and Parquet files, as streams."""
 
+import ast
 import collections
 import contextlib
 import contextvars
 import dataclasses
 import functools
 import itertools
+import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -32,7 +35,7 @@ class Rows:
     name: str  # in error messages
     rows: list[dict[str, Any]]  # the values by the names of their columns
     numbers: list[int] | None = None  # of the rows; None if they count from 1
-    classes: tuple[list[str], ...] = ()  # the names of each `ClassLabel`, in its order
+    classes: tuple[list[str], ...] = ()  # the names of each `ClassLabel`, in its order, first of the labels'
 
     def __str__(self) -> str:
         return self.name
@@ -79,7 +82,9 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = (), names
         rows.append(values)
     if not rows:
         raise InputError(f"{name}: holds no rows")
-    return Rows(name, rows, classes=tuple(classes.values()))
+    labels = {names[-1] for names in tuples}
+    return Rows(name, rows, classes=tuple(classes[column] for column in sorted(
+        classes, key=lambda column: column not in labels)))
 
 
 def _class_of(value: Any, names: list[str], where: str, names_classes: bool) -> Any:
@@ -230,6 +235,21 @@ def text_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, la
     if not isinstance(text, str) or labelled and is_missing(text):
         cure = "; correct the row, or leave it out" * is_missing(text)
         raise InputError(f"{path}: row {row}: {column!r} must be a text; got {text!r:.40}{cure}")
+    return text
+
+
+def printed_list(text: str) -> Any:
+    """Returns the list that a text is as JSON or Python prints it; any other text stays."""
+    text = text.strip()
+    if not text or text[0] + text[-1] not in ("[]", "{}", "()"):
+        return text
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(text)
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        value = ast.literal_eval(text)
+        # NumPy prints no commas, without which Python joins the texts.
+        if re.sub(r"\s", "", str(value)).replace('"', "'") == re.sub(r"\s", "", text).replace('"', "'"):
+            return list(value) if isinstance(value, tuple) else value
     return text
 
 

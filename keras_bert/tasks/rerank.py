@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_bert.arguments import Activation, Aggregate, Path, is_missing
 from keras_bert.data.examples import Example, iterate_examples, label_of, number
-from keras_bert.data.tables import Rows, check_columns, read_table, text_of, texts_of
+from keras_bert.data.tables import Rows, check_columns, printed_list, read_table, text_of, texts_of
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks.base import Card, Encoded, Outputs, require
 from keras_bert.tasks.classify import TextTask
@@ -187,8 +187,9 @@ def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str, may
     value = values.get(column)
     if is_missing(value) and may_be_missing:
         return []
-    if isinstance(value, list):
-        return texts_of(path, row, values, column, labelled=True)
+    documents = printed_list(value) if isinstance(value, str) else value
+    if isinstance(documents, list):
+        return texts_of(path, row, {column: documents}, column, labelled=True)
     return [text_of(path, row, values, column, labelled=True)]
 
 

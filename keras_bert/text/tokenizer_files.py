@@ -35,12 +35,18 @@ TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 MODULES, TRANSFORMER = "modules.json", "sentence_bert_config.json"
 _TRANSFORMERS = (TRANSFORMER, *(f"sentence_{model}_config.json" for model in ("roberta", "distilbert", "camembert")))
 KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
-KERAS_HUB_RULES = "keras_bert"  # the dict in KerasHub's tokenizer.json with the rules that it has no field for
+# The dict in KerasHub's tokenizer.json with the rules that it has no field for, and the values with which others are
+# left out.
+KERAS_HUB_RULES = "keras_bert"
+KERAS_HUB_DEFAULTS = {"has_segments": True, "max_word_length": MAX_WORD_LENGTH}
 # The classes of transformers with BERT's rules, which are arguments in `tokenizer_config.json`; and those that follow
 # `tokenizer.json` alone.
 _BERT = [f"{model}Tokenizer{suffix}" for model in ("Bert", "DistilBert", "Electra", "MobileBert")
          for suffix in ("", "Fast")]
 _BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+# Those that return no types unless model_input_names says so.
+_WITHOUT_TYPES = "TokenizersBackend", "DistilBertTokenizer", "DistilBertTokenizerFast"
+_MORE_SPECIAL = ("additional_special_tokens", "extra_special_tokens", "bos_token", "eos_token")
 # The files of other vocabularies, and the types of other tokenizers in `tokenizer.json`.
 _OTHER_FILES = {"merges.txt": "byte-level BPE", "sentencepiece.bpe.model": "SentencePiece",
                 "spiece.model": "SentencePiece", "tokenizer.model": "SentencePiece"}
@@ -165,12 +171,15 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     known = set(tokens.values())
     tokens = tokens | _by_id(folder, [(token, id) for token, id in added if token not in known], config)
     names = _special_names(settings, stored.get("model", {}).get("unk_token") if follows_steps else None)
-    if others := [token for token in dict(added) if token not in {*names, *names.values()}]:
+    special_ones = (token.get("content") if isinstance(token, dict) else token for key in _MORE_SPECIAL
+                    for token in _listed(settings.get(key)))
+    if others := [token for token in dict.fromkeys([*dict(added), *special_ones])
+                  if token not in {*names, *names.values()}]:
         differences.append(
             f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' if others[5:] else ''} in "
             "texts before it splits these into words; here they are tokens of the vocabulary like all others")
-    has_segments = config.get("type_vocab_size") != 1 and "token_type_ids" in settings.get(
-        "model_input_names", ["token_type_ids"] * (name != "TokenizersBackend"))
+    has_segments = config.get("type_vocab_size") != 1 and "token_type_ids" in (
+        settings.get("model_input_names") or ["token_type_ids"] * (name not in _WITHOUT_TYPES))
     if follows_steps:
         ids = {token: id for id, token in tokens.items()}
         second, problems = _second_segment(stored.get("post_processor"), *(
@@ -187,10 +196,12 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
                (TRANSFORMER, "model_max_length", given.get("model_max_length")),
                *_lengths(folder, config, settings, transformer)]
     max_length = _max_length(folder, lengths, config.get("max_position_embeddings"))
-    side: Any = settings.get("truncation_side") or str(
-        (stored.get("truncation") or {}).get("direction", "right")).lower()
+    sides = [(CONFIG, "truncation_side", settings.get("truncation_side")),
+             (TOKENIZER, "the direction of truncation", str((stored.get("truncation") or {}).get(
+                 "direction", "right")).lower())]
+    file, key, side = next((file, key, side) for file, key, side in sides if side)
     if side not in ("left", "right"):
-        raise InputError(f"{os.path.join(folder, CONFIG)}: truncation_side must be left or right; got {side!r:.60}")
+        raise InputError(f"{os.path.join(folder, file)}: {key} must be left or right; got {side!r:.60}")
     word_length = settings.get("max_input_chars_per_word") if is_ours else follows_steps and stored["model"].get(
         "max_input_chars_per_word")
     arguments = rules | {"max_length": max_length, "has_segments": has_segments, "truncation_side": side,
@@ -208,6 +219,12 @@ def _transformer(folder: str) -> tuple[dict[str, Any], dict[str, Any], list[str]
     places = TRANSFORMER, f"{TRANSFORMER}: processing_kwargs", f"{TRANSFORMER}: processing_kwargs: text"
     return transformer, calls, [line for place, values in zip(places, (transformer, by_input, calls))
                                 for line in declared()[place].all_differences(values)]
+
+
+def _listed(tokens: Any) -> list:
+    """Returns the tokens of a setting: one, several, or several by name."""
+    values = tokens.values() if isinstance(tokens, dict) and "content" not in tokens else tokens
+    return [values] if isinstance(values, str | dict) else list(values or ())
 
 
 def describe_casing(lower_case: bool) -> str:
@@ -290,8 +307,8 @@ def _other_steps(folder: str, stored: dict) -> list[str]:
         raise InputError(f"{folder}: {problem}; {INSTEAD}")
     expected = [*["Lowercase"] * (steps[0] == "Lowercase"), "BertNormalizer", *["NFC"] * ("NFC" in steps),
                 "BertPreTokenizer"]
-    parts = {"": stored, ": model": stored.get("model") or {}, ": truncation": stored.get("truncation") or {},
-             ": BertNormalizer": normalizers["BertNormalizer"]}
+    parts = {"": stored, ": BertNormalizer": normalizers["BertNormalizer"]} | {
+        f": {name}": stored.get(name) or {} for name in ("model", "truncation", "padding")}
     return [problem] * (steps != expected) + [
         line for name, values in parts.items() for line in declared()[TOKENIZER + name].all_differences(values)]
 
@@ -384,7 +401,7 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
     guessed = {"strip_accents": values.get("strip_accents") or None, "normalization": None}
     more = stored.get(KERAS_HUB_RULES, guessed)
-    if not isinstance(more, dict) or more.keys() != guessed.keys():
+    if not isinstance(more, dict) or more.keys() - KERAS_HUB_DEFAULTS.keys() != guessed.keys():
         raise InputError(f"{folder}: {KERAS_HUB_RULES} in {TOKENIZER} must have {' and '.join(guessed)}; "
                          f"got {more!r:.100}")
     tokens = load_vocabulary(path)

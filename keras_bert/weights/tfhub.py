@@ -55,4 +55,4 @@ def compute_outputs(path: str, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 FORMAT = Format("hub", has_file("saved_model.pb"), read, write, ("encoder", "masked_lm"), rules=google_rules,
-                compute_outputs=compute_outputs)
+                stores_segments=False, compute_outputs=compute_outputs)
