@@ -24,6 +24,8 @@ import prometheus_client
 import pytest
 from serving_server import held, limited_server, serving, write_echo
 
+import keras_bert
+from keras_bert.files import declared_keys
 from keras_bert.serving import app, embeddings, logs, settings, supervisor
 from keras_bert.serving.tensors import Limits
 
@@ -53,10 +55,21 @@ def server():
 
 @pytest.fixture(scope="module")
 def document(server):
-    return server.ask("/openapi.json")[1]
+    """The document, with the parts to which it refers instead of references, except for schemas, and stricter: objects
+    have no other properties than it says."""
+    served = server.ask("/openapi.json")[1]
+
+    def replace(value):
+        kind, name = value.get("$ref", "///").split("/")[2:]
+        if kind and kind != "schemas":
+            return served["components"][kind][name]
+        return {"additionalProperties": False, **value} if "properties" in value else value
+
+    return json.loads(json.dumps(served), object_hook=replace)
 
 
 def validate(document, schema, value):
+    jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
 
 
@@ -64,17 +77,22 @@ def concrete(path):
     return path.format(name="echo", version=1)
 
 
-@pytest.mark.parametrize("path,body,status", [
+ASKED = [
     (f"{MODEL}:predict", {"instances": ["a", {"b64": "YQ=="}]}, 200),
     (f"{MODEL}:predict", {"inputs": {"text": ["a"]}, "signature_name": "serving_default"}, 200),
     (f"{VERSION}:predict", {"instances": [{"text": "a"}]}, 200), (f"{MODEL}:predict", {"instances": [1]}, 400),
     (f"{MODEL}:predict", {"instances": ["a" * 200_000]}, 413), (f"{MODEL}:classify", {}, 400),
-    (f"{VERSION}:regress", {}, 400), (MODEL, None, 200), (VERSION, None, 200), (f"{MODEL}/metadata", None, 200),
+    (f"{MODEL}:regress", {}, 400), (f"{VERSION}:classify", {}, 400), (f"{VERSION}:regress", {}, 400),
+    (MODEL, None, 200), (VERSION, None, 200), (f"{MODEL}/metadata", None, 200),
     (f"{VERSION}/metadata", None, 200), ("/v1/models", None, 200), ("/metrics", None, 200), ("/healthz", None, 200),
     ("/readyz", None, 200), (EMBEDDINGS, SENT, 200), (EMBEDDINGS, {"model": "plain", "input": "a"}, 200),
     (EMBEDDINGS, {"model": "no", "input": "a"}, 404), (EMBEDDINGS, {}, 400),
     ("/rerank", {"query": "?", "texts": DOCUMENTS}, 200), ("/v1/rerank", {"query": "?", "documents": DOCUMENTS}, 200),
-    ("/v2/rerank", {"query": "?", "documents": DOCUMENTS}, 200), ("/v2/rerank", {"query": "?"}, 400)])
+    ("/rerank", {"query": "?", "texts": DOCUMENTS, "return_text": True}, 200),
+    ("/v2/rerank", {"query": "?", "documents": DOCUMENTS}, 200), ("/v2/rerank", {"query": "?"}, 400)]
+
+
+@pytest.mark.parametrize("path,body,status", ASKED)
 def test_the_server_answers_as_its_openapi_document_says(server, document, path, body, status):
     operation = document["paths"][path]["get" if body is None else "post"]
     if status == 200 and body:
@@ -96,10 +114,8 @@ def test_what_the_schema_forbids_is_rejected(server, document, body):
     assert server.ask(concrete(f"{MODEL}:predict"), body)[0] == 400
 
 
-def test_the_document_declares_paths_parameters_and_errors(document):
-    assert document["paths"].keys() == {
-        *(path + end for path in (MODEL, VERSION) for end in ("", ":predict", ":classify", ":regress", "/metadata")),
-        "/v1/models", "/v1/embeddings", "/rerank", "/v1/rerank", "/v2/rerank", "/healthz", "/readyz", "/metrics"}
+def test_the_document_declares_paths_parameters_and_errors(server, document):
+    assert document["paths"].keys() == {path for path, _, _ in ASKED}
     answered = {path.replace(":int", ""): method for path, (method, _) in (app.PROTECTED | app.PUBLIC).items()}
     assert {path: method.upper() for path, operations in document["paths"].items() for method in operations} | {
         "/openapi.json": "GET"} == answered
@@ -115,18 +131,29 @@ def test_the_document_declares_paths_parameters_and_errors(document):
                         for status, response in operation["responses"].items() if status != "200"}
             assert failures == dict.fromkeys(
                 ("400", "401", "404", "408", "413", "414", "415", "421", "429", "500", "503", "504", "default"), schema)
-    text = json.dumps(document)
-    assert all(f'"#/components/schemas/{name}"' in text for name in document["components"]["schemas"])
+    served = server.ask("/openapi.json")[1]
+    assert served["info"].pop("version") == keras_bert.__version__
+    written = pathlib.Path(app.__file__).with_name("openapi.json").read_text()
+    assert served == json.loads(written)
+    assert all(f'"#/components/{kind}/{name}"' in written for kind, parts in served["components"].items()
+               for name in parts if kind != "securitySchemes")
     operations = [operation["operationId"] for operations in document["paths"].values()
                   for operation in operations.values()]
     assert len(operations) == len(set(operations))
+
+
+def test_the_document_declares_the_keys_that_the_server_applies(document):
+    for path, keys in declared_keys.declared().items():
+        if path.startswith("/"):
+            schema = document["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+            assert schema["properties"].keys() == {*keys.applied.split()}
 
 
 def test_what_declares_the_token_needs_it(server, document):
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             is_protected = path not in ("/healthz", "/readyz")
-            assert operation.get("security") == ([{"token": []}] if is_protected else None)
+            assert operation.get("security", document["security"]) == [{"token": []}] * is_protected
             status = server.ask(concrete(path), {} if method == "post" else None, headers={})[0]
             assert (status == 401) == is_protected, path
 
