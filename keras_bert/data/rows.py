@@ -142,12 +142,14 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[A
     row = 0
     try:
         with file, parquet.ParquetFile(file, pre_buffer=False) as table:  # True would keep all that was read
-            names, rows = table.schema_arrow.names, table.metadata.num_rows
+            names, rows, classes = table.schema_arrow.names, table.metadata.num_rows, _classes(table.schema_arrow)
             yield names
             for batch in table.iter_batches(1024, columns=columns):  # each batch is from one row group
                 for values in zip(*batch.columns):
                     row += 1
-                    yield row, row / rows, dict(zip(batch.schema.names, (value.as_py() for value in values)))
+                    yield row, row / rows, {
+                        name: class_of(value.as_py(), classes[name], f"{path}: row {row}: {name!r}", True)
+                        if name in classes else value.as_py() for name, value in zip(batch.schema.names, values)}
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a Parquet file: {' '.join(str(error).split())}; "
                          f"other files end in {', '.join(ROW_FORMATS)}, .json") from None
@@ -155,6 +157,35 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[A
         raise InputError(f"{path}: row {row}: must be UTF-8 text: {error.reason}") from None
     except (ValueError, OverflowError) as error:  # a value that Python lacks, such as a date after the year 9999
         raise InputError(f"{path}: row {row}: {error}") from None
+
+
+def parquet_classes(path: Path) -> dict[str, list[str]]:
+    """Returns the names of the classes of each column of a Parquet file that is a `ClassLabel` of Hugging Face, or a
+    list of them."""
+    _, parquet = import_pyarrow(path)
+    return _classes(parquet.read_schema(path))
+
+
+def _classes(schema: Any) -> dict[str, list[str]]:
+    features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    return {column: names for column, feature in features.items()
+            if (names := (_items(feature) if isinstance(feature, list | dict) else {}).get("names"))}
+
+
+def _items(feature: Any) -> dict[str, Any]:
+    """Returns a feature, or that of the items of a list."""
+    return feature[0] if isinstance(feature, list) else feature.get("feature") or feature
+
+
+def class_of(value: Any, names: list[str], where: str, names_classes: bool) -> Any:
+    """Returns a class of a `ClassLabel`, or a list of classes, as `open_data` does; values that are no number stay."""
+    if isinstance(value, list):
+        return [class_of(part, names, where, names_classes) for part in value]
+    if not isinstance(value, int):
+        return value
+    if not -1 <= value < len(names):
+        raise InputError(f"{where} must be the number of a class, below {len(names)}; got {value}")
+    return None if value == -1 else names[value] if names_classes else value
 
 
 def _as_object(path: Path, row: int, value: Any) -> dict[str, Any]:

@@ -15,7 +15,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from keras_bert.arguments import Data, Path, is_missing, is_table, replace_surrogates
-from keras_bert.data.rows import NO_QUOTING, ROW_FORMATS, RowFormat, ShortRow, json_rows, paired_lines, suffix_of
+from keras_bert.data.rows import (
+    NO_QUOTING,
+    ROW_FORMATS,
+    RowFormat,
+    ShortRow,
+    class_of,
+    json_rows,
+    paired_lines,
+    suffix_of,
+)
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 
 T = TypeVar("T")
@@ -78,24 +87,13 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = (), names
             raise InputError(f"{name}: row {row}: must be {forms}; got {values!r:.40}")
         values = {str(column): _native(value) for column, value in values.items()}
         for column, names in classes.items():
-            values[column] = _class_of(values.get(column), names, f"{name}: row {row}: {column!r}", names_classes)
+            values[column] = class_of(values.get(column), names, f"{name}: row {row}: {column!r}", names_classes)
         rows.append(values)
     if not rows:
         raise InputError(f"{name}: holds no rows")
     labels = {names[-1] for names in tuples}
     return Rows(name, rows, classes=tuple(classes[column] for column in sorted(
         classes, key=lambda column: column not in labels)))
-
-
-def _class_of(value: Any, names: list[str], where: str, names_classes: bool) -> Any:
-    """Returns a class of a `ClassLabel`, or a list of classes, as `open_data` does; values that are no number stay."""
-    if isinstance(value, list):
-        return [_class_of(part, names, where, names_classes) for part in value]
-    if not isinstance(value, int):
-        return value
-    if not -1 <= value < len(names):
-        raise InputError(f"{where} must be the number of a class, below {len(names)}; got {value}")
-    return None if value == -1 else names[value] if names_classes else value
 
 
 def _native(value: Any) -> Any:

@@ -26,7 +26,7 @@ LOSSES_OF = {PAIRS: ("multiple_negatives_ranking",), TRIPLETS: ("multiple_negati
 # The highest scores of published data sets; the lowest are 0.
 _LABELS = "label", "labels", "score", "scores"  # columns of labels; the last two are of pairs alone
 _MEANINGFUL = re.compile(  # of columns
-    "label|score|similar|relevan|negativ|duplicate|target|rating|gold|grade|correlat|^(hard_)?neg(_?[0-9]+)?$|^(y|class)$",
+    "label|score|similar|relevan|negativ|duplicate|target|rating|gold|grade|correlat|distract|^(hard_)?neg(_?[0-9]+)?$|^(y|class|sim)$",
     re.IGNORECASE)
 HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
 
