@@ -23,7 +23,7 @@ from tensorflow_serving.apis import get_model_metadata_pb2, prediction_service_p
 from keras_bert.errors import InputError
 from keras_bert.export.text_heads import characters
 from keras_bert.inference.lite_model import LiteModel
-from keras_bert.serving import litert_model, supervisor
+from keras_bert.serving import litert_model, settings
 from keras_bert.serving.litert_model import LiteRTModel
 from keras_bert.serving.loading import load_model
 from keras_bert.serving.saved_model import SavedModel
@@ -214,9 +214,9 @@ def test_without_tensorflow_a_saved_model_is_refused_unless_there_is_a_litert_fo
     (tmp_path / "model/2").mkdir(parents=True)
     (tmp_path / "model/2/saved_model.pb").write_bytes(b"")
     with pytest.raises(InputError, match="model/2: is a SavedModel, which needs TensorFlow: pip install tensorflow"):
-        supervisor._needs_tensorflow({"model": str(tmp_path / "model")})
+        settings.needs_tensorflow({"model": str(tmp_path / "model")})
     shutil.copytree(folders["intent"], tmp_path / "model/1")
-    assert not supervisor._needs_tensorflow({"model": str(tmp_path / "model")})
+    assert not settings.needs_tensorflow({"model": str(tmp_path / "model")})
 
 
 def test_a_long_context_ends_with_the_time(folders):

@@ -113,8 +113,7 @@ async def models(request: Request) -> Response:
 async def embed(request: Request) -> Response:
     body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
     async with answering(request, server.settings.timeout_s):
-        asked = await in_thread_if_large(
-            len(body), embeddings.Request, body, _widest_limits(server), memory.reserve)
+        asked = await in_thread_if_large(len(body), embeddings.Request, body, _widest_limits(server), memory.reserve)
         with server.find(asked.model, entry).lease(None, entry) as version:
             inputs = await in_thread_if_large(len(body), asked.inputs, version.model.signatures, version.limits)
             outputs, estimated_tokens = await version.predict(
@@ -127,14 +126,12 @@ async def embed(request: Request) -> Response:
 async def rerank_documents(request: Request, form: rerank.Form) -> Response:
     body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
     async with answering(request, server.settings.timeout_s):
-        asked = await in_thread_if_large(
-            len(body), rerank.Request, body, _widest_limits(server), memory.reserve, form)
+        asked = await in_thread_if_large(len(body), rerank.Request, body, _widest_limits(server), memory.reserve, form)
         name = asked.choose([name for name, model in server.models.items()
                              if model.current and rerank.can_rerank(model.current.model.signatures)]
                             or [name for name, model in server.models.items() if not model.current][:1])  # is loading
         with server.find(name, entry).lease(None, entry) as version:
-            inputs = await in_thread_if_large(len(body), asked.inputs, name, version.model.signatures,
-                                              version.limits)
+            inputs = await in_thread_if_large(len(body), asked.inputs, name, version.model.signatures, version.limits)
             outputs, tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory, asked.keys)
         size = count_bytes(outputs)
         if asked.returns_texts:

@@ -226,8 +226,7 @@ class Embed(WindowTask):
     def encode(self, examples: Sequence[EmbedExample], tokenizer: BertTokenizer) -> Encoded:
         groups = self._with_prompts(examples)
         texts = list(dict.fromkeys(itertools.chain.from_iterable(groups)))
-        packed, cut = self.split_texts(
-            tokenizer, [text for _, text in texts], prompts=[prompt for prompt, _ in texts])
+        packed, cut = self.split_texts(tokenizer, [text for _, text in texts], prompts=[prompt for prompt, _ in texts])
         of_text, longer = dict(zip(texts, packed)), {texts[index] for index in cut}
         windows = [[of_text[text] for text in group] for group in groups]
         rows, firsts = [[of_one[0] for of_one in of_texts] for of_texts in windows], None
@@ -360,8 +359,7 @@ def meanings(path: Path | Rows, names: Sequence[str], text_column: str, text_pai
     return pair, negatives, labels[0] if labels else None
 
 
-def _example(path: Path | Rows, texts: tuple[str, ...], labelled: Any,
-             highest: float = 1.0) -> EmbedExample:
+def _example(path: Path | Rows, texts: tuple[str, ...], labelled: Any, highest: float = 1.0) -> EmbedExample:
     """Returns an example with the row and the label of another. Scores of pairs are divided by the highest one."""
     label = labelled.label
     if label is not None and len(texts) == 2:
