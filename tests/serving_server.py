@@ -107,6 +107,19 @@ def limited_server():
         "--body_timeout_s=2.5", "--max_inflight_mb=1", f"--token_file={folder}/token", headers=TOKEN))
 
 
+def instances(*texts):
+    return {"instances": texts}
+
+
+def refused(answer):
+    """The status and the message, which is all that the body holds."""
+    status, body, _ = answer
+    assert body.keys() == {"error"}
+    message = body["error"]["message"] if isinstance(body["error"], dict) else body["error"]
+    assert "Traceback" not in message and "\n" not in message and len(message) < 400
+    return status, message
+
+
 class Server:
     """A running `keras-bert serve`.
 
