@@ -21,6 +21,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from zoo import exported_row, numbers, random_row
@@ -107,6 +108,17 @@ def limited_server():
         "--body_timeout_s=2.5", "--max_inflight_mb=1", f"--token_file={folder}/token", headers=TOKEN))
 
 
+def wait(condition, process, lines=()):
+    """Waits until a function returns something true, and returns it; for a minute or, if all is held up, longer. Fails
+    with the last lines of its log if the process has ended."""
+    for _ in range(1200):
+        if value := condition():
+            return value
+        assert process.poll() is None, "".join(lines)[-3000:]
+        time.sleep(0.05)
+    raise AssertionError("".join(lines)[-3000:])
+
+
 def instances(*texts):
     return {"instances": texts}
 
@@ -118,6 +130,13 @@ def refused(answer):
     message = body["error"]["message"] if isinstance(body["error"], dict) else body["error"]
     assert "Traceback" not in message and "\n" not in message and len(message) < 400
     return status, message
+
+
+def rpc_error(call, *arguments, **options):
+    """The name of the status code and the message of a request of gRPC that must be refused."""
+    with pytest.raises(grpc.RpcError) as error:
+        call(*arguments, **options)
+    return error.value.code().name, error.value.details()
 
 
 class Server:
@@ -153,14 +172,8 @@ class Server:
             self.lines.append(line)
             self.reads.wait()
 
-    def wait(self, condition, turns=1200):
-        """Waits until a function returns something true, and returns it; for a minute or, if all is held up, longer."""
-        for _ in range(turns):
-            if value := condition():
-                return value
-            assert self.process.poll() is None, "".join(self.lines)[-3000:]
-            time.sleep(0.05)
-        raise AssertionError("".join(self.lines)[-3000:])
+    def wait(self, condition):
+        return wait(condition, self.process, self.lines)
 
     def wait_ready(self):
         """Returns itself when each model answers."""
@@ -184,13 +197,24 @@ class Server:
         assert status == 200, answer
         return answer["predictions" if "instances" in request else "outputs"]
 
-    def rpc(self, name, inputs, metadata=(), timeout=60, **request):
+    def call(self, stub, method, request, metadata=()):
+        """The response of gRPC to a request, on a new connection."""
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(f"{self.host}:{self.grpc_port}", options) as channel:
+            return getattr(stub(channel), method)(request, timeout=60, metadata=metadata)
+
+    def rpc(self, name, inputs, metadata=(), **request):
         """The response of gRPC's Predict to arrays or tensors."""
-        spec = {"name": name} | request.pop("spec", {})
-        with grpc.insecure_channel(f"{self.host}:{self.grpc_port}") as channel:
-            return prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(predict_pb2.PredictRequest(
-                model_spec=spec, inputs={key: value if hasattr(value, "tensor_shape") else tf.make_tensor_proto(value)
-                                         for key, value in inputs.items()}, **request), timeout, metadata=metadata)
+        request["model_spec"] = {"name": name} | request.pop("spec", {})
+        request["inputs"] = {key: value if hasattr(value, "tensor_shape") else tf.make_tensor_proto(value)
+                             for key, value in inputs.items()}
+        return self.call(prediction_service_pb2_grpc.PredictionServiceStub, "Predict",
+                         predict_pb2.PredictRequest(**request), metadata)
+
+    def health(self, service=""):
+        """What `grpc.health.v1` says."""
+        answer = self.call(health_pb2_grpc.HealthStub, "Check", health_pb2.HealthCheckRequest(service=service))
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
     def events(self, **fields):
         """The lines of the log with these fields: all that follow the start-up messages must be JSON."""
@@ -234,16 +258,16 @@ def serving(models, *flags, is_ready=True, **options):
 
 
 def count_wrong(server, models, requests, atol):
-    """Sends rows of all tasks by 16 clients; returns how many answers differ from those of the models in this process.
-    `models`: the served names, each with the task in `zoo.CASES` and the model."""
+    """Sends rows of all tasks, once or twice, by 16 clients; returns how many answers differ from those of models in
+    this process. `models`: the served names, each with the task in `zoo.CASES` and the model."""
     def client(turns):
         connection, = connections(server, 1)
         wrong = 0
-        for name, output, row, (rest, values) in turns:
-            answer, = server.predict(name, connection, instances=[row])
-            answer = answer if isinstance(answer, dict) else {output: answer}
-            found = numbers({key: answer.get(key) for key in rest})
-            wrong += found[0] != rest or not np.allclose(found[1], values, atol=atol)
+        for count, (name, output, row, (rest, values)) in enumerate(turns):
+            for answer in server.predict(name, connection, instances=[row] * (1 + count % 2)):
+                answer = answer if isinstance(answer, dict) else {output: answer}
+                found = numbers({key: answer.get(key) for key in rest})
+                wrong += found[0] != rest or not np.allclose(found[1], values, atol=atol)
         return wrong
 
     rng, turns = random.Random(0), []
@@ -252,6 +276,23 @@ def count_wrong(server, models, requests, atol):
         turns.append((name, model.task.output, row, exported_row(model, row)))
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         return sum(pool.map(client, [rng.choices(turns, k=requests // 16) for _ in range(16)]))
+
+
+def ask_many(server, requests, clients, fails=lambda turn: False):
+    """Sends texts that nobody else sends to the model of `write_echo`, over connections that are kept; checks each
+    answer. In turns for which `fails` is true, the model refuses them."""
+    def client(number):
+        (connection,) = connections(server, 1)
+        for turn in range(requests // clients):
+            texts = [f"secret {number} {turn} {'한' * (turn % 90)} {i}" for i in range(1 + turn % 4)]
+            if fails(turn):
+                answer = server.ask("/v1/models/echo:predict", instances(*texts, "fail"), connection=connection)
+                assert refused(answer)[0] == 400 and "a text says fail" in refused(answer)[1]
+            else:
+                assert [row["echo"] for row in server.predict("echo", connection, instances=texts)] == texts
+
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        list(pool.map(client, range(clients)))
 
 
 def assert_same(found, expected, atol=1e-5):

@@ -9,9 +9,8 @@ import resource
 import socket
 import time
 
-import grpc
 import pytest
-from serving_server import TOKEN, connections, held, instances, limited_server, refused, serving, write_echo
+from serving_server import TOKEN, connections, held, instances, limited_server, refused, rpc_error, serving, write_echo
 
 from keras_bert.serving.memory import MemoryBudget
 from keras_bert.serving.tensors import RequestError
@@ -25,19 +24,16 @@ def server():
     return limited_server()
 
 
-def rpc_code(server, texts, header="Bearer a secret"):
-    """The status code that gRPC gives; None if it answers."""
-    try:
-        server.rpc("echo", {"text": texts}, [("authorization", header)])
-    except grpc.RpcError as error:
-        return error.code().name
+def rpc_code(server, *texts, header="Bearer a secret"):
+    """The status code with which gRPC refuses texts."""
+    return rpc_error(server.rpc, "echo", {"text": texts}, [("authorization", header)])[0]
 
 
 def test_grpc_asks_for_the_token_and_keeps_the_limits(server):
-    assert rpc_code(server, ["a"]) is None
-    assert rpc_code(server, ["a"], "Bearer abd") == rpc_code(server, ["a"], "") == "UNAUTHENTICATED"
-    assert rpc_code(server, ["fail"]) == rpc_code(server, ["a"] * 6) == "INVALID_ARGUMENT"
-    assert rpc_code(server, ["a" * 200_000]) == "RESOURCE_EXHAUSTED"
+    server.rpc("echo", {"text": ["a"]}, [("authorization", "Bearer a secret")])
+    assert rpc_code(server, "a", header="Bearer abd") == rpc_code(server, "a", header="") == "UNAUTHENTICATED"
+    assert rpc_code(server, "fail") == rpc_code(server, *["a"] * 6) == "INVALID_ARGUMENT"
+    assert rpc_code(server, "a" * 200_000) == "RESOURCE_EXHAUSTED"
 
 
 def test_bodies_may_be_gzip_as_in_tensorflow_serving(server):
@@ -93,7 +89,7 @@ def test_what_takes_too_long_is_refused_and_stops_running(server):
     """At the same time: the body of one request does not end, and the model does not end with two others."""
     with connect(server) as slow, concurrent.futures.ThreadPoolExecutor(1) as pool:
         slow.sendall(HEAD + b"Content-Length: 50\r\n\r\n{")
-        by_grpc = pool.submit(rpc_code, server, ["sleep 600"])
+        by_grpc = pool.submit(rpc_code, server, "sleep 600")
         assert refused(server.ask(PREDICT, instances("sleep 600"))) == (504, "the answer took more than 2 seconds")
         assert by_grpc.result() == "DEADLINE_EXCEEDED"
         assert server.ask(PREDICT, instances("a"))[0] == 200

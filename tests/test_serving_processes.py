@@ -11,9 +11,7 @@ import signal
 import socket
 import threading
 
-import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from serving_server import connections, held, serving, write_echo
 
 from keras_bert.export import export_text_model
@@ -68,14 +66,6 @@ def add_broken_version(folder, number):
     (folder.parent / "broken").rename(folder / str(number))
 
 
-def health(server, service=""):
-    """What `grpc.health.v1` says, on a new connection."""
-    options = [("grpc.use_local_subchannel_pool", 1)]
-    with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", options) as channel:
-        answer = health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(service=service), timeout=60)
-        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
-
-
 def numbers_of_metrics_files(server):
     environment = pathlib.Path(f"/proc/{server.workers()[0]}/environ").read_bytes().decode().split("\0")
     folder, = [line.partition("=")[2] for line in environment if line.startswith("PROMETHEUS_MULTIPROC_DIR=")]
@@ -119,7 +109,7 @@ def test_versions_take_over_without_a_request_lost(tmp_path):
             shutil.rmtree(folder / str(number))
         server.wait(lambda: set(states(server).values()) == {"END"})
         assert server.ask("/readyz")[0] == 503
-        server.wait(lambda: health(server) == health(server, "echo") == "NOT_SERVING")
+        server.wait(lambda: server.health() == server.health("echo") == "NOT_SERVING")
         status, answer, headers = server.ask("/v1/models/echo:predict", {"instances": ["a"]})
         assert (status, answer) == (503, {"error": "echo has no version"}) and "retry-after" in headers
 
@@ -152,7 +142,7 @@ def test_a_killed_worker_costs_only_what_it_held_and_comes_back_and_all_end_with
             os.kill(victim, signal.SIGKILL)
             died, = server.wait(lambda: server.events(event="died"))
             while len(server.events(event="available")) < 3:
-                assert health(server, "echo") == "SERVING" and server.ask("/readyz")[0] == 200
+                assert server.health("echo") == "SERVING" and server.ask("/readyz")[0] == 200
         answered = answers.count(1)
         assert len(answers) - answered <= 8
         assert len(after := set(server.workers())) == 2 and len(after & before) == 1
@@ -213,7 +203,7 @@ def test_a_log_that_nobody_reads_stops_nothing_and_requests_are_answered_while_t
         server.process.terminate()
         server.wait(lambda: server.ask("/readyz")[0] == 503)
         assert server.ask("/readyz")[1] == {"error": "stopping"} and server.ask("/healthz")[0] == 200
-        server.wait(lambda: health(server) == health(server, "echo") == "NOT_SERVING")
+        server.wait(lambda: server.health() == server.health("echo") == "NOT_SERVING")
         assert server.predict("echo", instances=["a"])[0]["echo"] == "a"
         assert server.process.wait(60) == 0
         server.reader.join(60)

@@ -10,17 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import (
-    STRING,
-    Limits,
-    RequestError,
-    Signature,
-    Spec,
-    count_separators,
-    needed_separators,
-    read_request,
-    write_response,
-)
+from keras_bert.serving.tensors import STRING, Limits, RequestError, Signature, Spec, read_request, write_response
 
 TEXT = Signature({"text": Spec(STRING, (None,))}, {})
 IDS = Signature({"ids": Spec(np.dtype("int32"), (None, 1, 2))}, {})
@@ -116,12 +106,12 @@ def separators(value):
 def test_separators_are_counted_outside_of_strings(value, ascii_only, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensors, "_BLOCK", block)
-        assert count_separators(json.dumps(value, ensure_ascii=ascii_only).encode()) == tuple(separators(value))
+        assert tensors.count_separators(json.dumps(value, ensure_ascii=ascii_only).encode()) == tuple(separators(value))
 
 
 def test_more_values_than_the_model_takes_are_refused_before_they_are_parsed(monkeypatch):
     texts = {"serving_default": TEXT}
-    limits = Limits(rows=5, separators=needed_separators(texts, 5, 512))
+    limits = Limits(rows=5, separators=tensors.needed_separators(texts, 5, 512))
     body = json.dumps({"instances": [{"text": {"b64": ""}}] * 5, "signature_name": "serving_default"}).encode()
     assert read_request(body, texts, limits)[1]["text"].tolist() == [b""] * 5
     commas = json.dumps({"inputs": ["a, [b], {c} \\\"" * 1000]}).encode()
@@ -139,7 +129,7 @@ def test_more_values_than_the_model_takes_are_refused_before_they_are_parsed(mon
     ("ids", [[1, 2]]), ("any", None), ("flag", None),
     ("named", {"tag": {"b64": ""}, "signal": [1, 2, 3], "sensor": [[1, 2], [3, 4]]})])
 def test_the_limit_of_separators_fits_the_largest_request(name, row):
-    needed = needed_separators({name: SIGNATURES[name]}, 4, 3)
+    needed = tensors.needed_separators({name: SIGNATURES[name]}, 4, 3)
     if row is None:
         assert needed == ((math.inf, math.inf) if name == "any" else (68, 76))
     else:
