@@ -108,13 +108,13 @@ def limited_server():
         "--body_timeout_s=2.5", "--max_inflight_mb=1", f"--token_file={folder}/token", headers=TOKEN))
 
 
-def wait(condition, process, lines=()):
+def wait(condition, process=None, lines=(), turns=1200):
     """Waits until a function returns something true, and returns it; for a minute or, if all is held up, longer. Fails
-    with the last lines of its log if the process has ended."""
-    for _ in range(1200):
+    with the last lines of a log if its process ends."""
+    for _ in range(turns):
         if value := condition():
             return value
-        assert process.poll() is None, "".join(lines)[-3000:]
+        assert not process or process.poll() is None, "".join(lines)[-3000:]
         time.sleep(0.05)
     raise AssertionError("".join(lines)[-3000:])
 
@@ -286,7 +286,7 @@ def ask_many(server, requests, clients, fails=lambda turn: False):
         for turn in range(requests // clients):
             texts = [f"secret {number} {turn} {'한' * (turn % 90)} {i}" for i in range(1 + turn % 4)]
             if fails(turn):
-                answer = server.ask("/v1/models/echo:predict", instances(*texts, "fail"), connection=connection)
+                answer = server.ask("/v1/models/echo:predict", instances("fail", *texts[1:]), connection=connection)
                 assert refused(answer)[0] == 400 and "a text says fail" in refused(answer)[1]
             else:
                 assert [row["echo"] for row in server.predict("echo", connection, instances=texts)] == texts
@@ -309,6 +309,31 @@ def assert_same(found, expected, atol=1e-5):
             got, want = (np.char.decode(array.astype("S"), "utf-8") if array.dtype == object else array
                          for array in (got, want))
             assert got.tolist() == want.tolist(), name
+
+
+@contextlib.contextmanager
+def load(ask, clients, wait):
+    """Within the block, calls a function of the number of a client and a text, which no other call has, in threads and
+    without a pause; yields the list of what it returned. `wait` waits for a function to return something true."""
+    done, answers = threading.Event(), []
+
+    def client(number):
+        while not done.is_set():
+            answers.append(ask(number, f"text {number} {len(answers)}"))
+
+    def wait_for_more():
+        count = len(answers)
+        wait(lambda: len(answers) > count + 4 * clients)
+
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        asked = [pool.submit(client, number) for number in range(clients)]
+        try:
+            wait_for_more()
+            yield answers
+            wait_for_more()
+        finally:
+            done.set()
+    assert [future.result() for future in asked] == [None] * clients
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ def test_what_takes_too_long_is_refused_and_stops_running(server):
         by_grpc = pool.submit(rpc_code, server, "sleep 600")
         assert refused(server.ask(PREDICT, instances("sleep 600"))) == (504, "the answer took more than 2 seconds")
         assert by_grpc.result() == "DEADLINE_EXCEEDED"
-        assert server.ask(PREDICT, instances("a"))[0] == 200
+        server.wait(lambda: server.ask(PREDICT, instances("a"))[0] == 200)
         answer = receive(slow)
     assert answer.startswith(b"HTTP/1.1 408 ") and b'{"error":"the body must come within 2.5 seconds"}' in answer
 

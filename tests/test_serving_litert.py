@@ -162,7 +162,7 @@ def test_positions_in_bytes_that_are_not_utf8_are_those_of_a_saved_model():
 
 def test_a_later_version_is_served_and_a_saved_model_needs_a_restart(server, folders, tmp_path):
     def states():
-        return {status["version"]: (status["state"], status["status"]["error_message"])
+        return {status["version"]: (status["state"], *status["status"].values())
                 for status in server.ask("/v1/models/versions")[1]["model_version_status"]}
 
     (tmp_path / "saved").mkdir()
@@ -172,14 +172,14 @@ def test_a_later_version_is_served_and_a_saved_model_needs_a_restart(server, fol
     (tmp_path / "lite").rename(folders["versions"] / "2")
     for version, count in (("2", CORES), ("1", 0)):
         server.wait_metric(f'version_workers{{model="versions",version="{version}"}}', count)
-    state, message = states()["3"]
-    assert state == "END" and message.startswith(
+    state, code, message = states()["3"]
+    assert (state, code) == ("END", "INTERNAL") and message.startswith(
         f"{folders['versions']}/3: is a SavedModel, and the server runs without TensorFlow")
     assert server.predict("versions", instances=["play"])[0]["label"] in LABELS
     assert [event["error"] for event in server.events(event="failed")] == [message] * CORES
     assert server.metrics()['load_failures_total{model="versions"}'] == CORES
     shutil.rmtree(folders["versions"] / "3")
-    server.wait(lambda: states() == {"1": ("END", ""), "2": ("AVAILABLE", "")})
+    server.wait(lambda: states() == {"1": ("END", "OK", ""), "2": ("AVAILABLE", "OK", "")})
 
 
 def test_without_tensorflow_a_saved_model_is_refused_unless_there_is_a_litert_folder(monkeypatch, folders, tmp_path):
