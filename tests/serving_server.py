@@ -150,7 +150,7 @@ class Server:
         reads: event that is set while it does.
     """
 
-    def __init__(self, models, *flags, has_grpc=True, headers=()):
+    def __init__(self, models, *flags, has_grpc=True, headers=(), environment=()):
         self.headers = dict(headers)
         named = [f"--model={name}={path}" for name, path in models.items()]
         self.process = subprocess.Popen(
@@ -158,7 +158,7 @@ class Server:
              *flags],
             stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
             # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
-            | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}))
+            | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}) | dict(environment))
         self.lines, self.host = [], next((flag[7:] for flag in flags if flag.startswith("--host=")), "127.0.0.1")
         self.reads = threading.Event()
         self.reads.set()
@@ -230,6 +230,12 @@ class Server:
 
     def wait_metric(self, name, value):
         self.wait(lambda: self.metrics().get(name) == value)
+
+    def states(self, model):
+        """Of each version: its state, and the code and message of its error."""
+        answer = self.ask(f"/v1/models/{model}")[1]
+        return {status["version"]: (status["state"], *status["status"].values())
+                for status in answer["model_version_status"]}
 
     def workers(self):
         """The pids of the workers."""

@@ -5,7 +5,6 @@ examples/clients."""
 import base64
 import contextlib
 import errno
-import functools
 import importlib.util
 import json
 import logging
@@ -28,7 +27,6 @@ from serving_server import held, instances, limited_server, refused, serving, wr
 from keras_bert.serving import app, embeddings, logs, settings, supervisor
 from keras_bert.serving.tensors import Limits
 
-MODEL, VERSION = "/v1/models/{name}", "/v1/models/{name}/versions/{version}"
 ECHO, EMBED = "/v1/models/echo", "/v1/embeddings"
 PREDICT = f"{ECHO}:predict"
 TEXTS = ["a", "four", "각각"]
@@ -37,7 +35,7 @@ SENT = {"input": TEXTS, "model": "words", "encoding_format": "base64"}
 DOCUMENTS = ["three", "a", "각"]  # 5, 1 and 3 bytes
 SCORES = (1 / (1 + np.exp([2.0, 4.0, 6.0]))).tolist()  # of the query "?", the best document first
 CLIENTS = pathlib.Path(__file__).parents[1] / "examples/clients"
-SENTENCES = ["play 🎵 'some' \"music\"\\", "각각의 집\né", ""]
+SENTENCES = ["play 🎵 'some' \"music\"\\", "각각의 집\né", "", "\0 \ufffd \u200b"]
 
 
 def vectors_of(texts):
@@ -58,15 +56,15 @@ def document(server):
     return server.ask("/openapi.json")[1]
 
 
+@pytest.fixture(scope="module")
+def operations(document):
+    """What the document says of paths of the model echo, and of methods."""
+    return {(path.format(name="echo", version=1), method.upper()): operation
+            for path, methods in document["paths"].items() for method, operation in methods.items()}
+
+
 def validate(document, schema, value):
     jsonschema.Draft202012Validator({**schema, "components": document["components"]}).validate(value)
-
-
-def operation_of(document, path, method):
-    """What the document says of a method of a path; None if it has nothing of it."""
-    found = (operations for template, operations in document["paths"].items()
-             if re.fullmatch(re.sub(r"{\w+}", "[^/:]+", template), path))
-    return next(found, {}).get(method.lower())
 
 
 def request_schema(operation):
@@ -90,7 +88,6 @@ def request_schema(operation):
     (PREDICT, b"[" * 90_000, 413, "74 opening brackets"),
     (PREDICT, instances(1), 400, "instances: text: row 1: must be a string"),
     (PREDICT, None, 405, "this path takes POST"),
-    (ECHO, {}, 405, "this path takes GET"),
     ("/healthz", {}, 405, "path takes GET and HEAD"),
     ("/v1/models/no:predict", {}, 404, "there is no model of this name; there are words, plain, ranker, echo, busy"),
     (f"{ECHO}/versions/2:predict", {}, 404, "echo has no version 2"),
@@ -131,13 +128,13 @@ def request_schema(operation):
     ("/v1/rerank", {"query": "?", "documents": ["a"], "top_k": 1}, 400, "top_k: must be left out; the keys of this"),
     ("/v2/rerank", {"query": "?", "documents": ["a"], "rank_fields": ["title"]}, 400, "rank_fields: must be left out"),
 ])
-def test_each_route_answers_or_refuses_as_the_openapi_document_says(server, document, path, body, status, message):
+def test_each_route_answers_or_refuses_as_documented(server, document, operations, path, body, status, message):
     """Of the rules about tensors there is one case; tests/test_serving_tensors.py has the others. HEAD is GET without
     the body."""
     answer = got, content, headers = server.ask(path, body)
     assert got == status
     method = "GET" if body is None else "POST"
-    if operation := operation_of(document, path, method):
+    if operation := operations.get((path, method)):
         (media_type, schema), = operation["responses"][str(status)]["content"].items()
         assert headers["content-type"].startswith(media_type)
         validate(document, schema["schema"], content)
@@ -147,9 +144,7 @@ def test_each_route_answers_or_refuses_as_the_openapi_document_says(server, docu
         head = server.ask(path, method="HEAD")
         assert head[:2] == (status, "") and head[2].keys() == headers.keys()
         assert path == "/metrics" or head[2]["content-length"] == headers["content-length"]
-    if status != 200:
-        said = refused(answer)[1]
-        assert message in said
+    assert status == 200 or message in (said := refused(answer)[1])
     if status != 200 and path == EMBED:
         begin = said.partition(":")[0]
         param = begin if begin in ("input", "model", "encoding_format", "dimensions", "prompt_name") else None
@@ -157,13 +152,12 @@ def test_each_route_answers_or_refuses_as_the_openapi_document_says(server, docu
                                     "code": "model_not_found" if status == 404 else None}
 
 
-def test_what_the_schema_forbids(document):
+def test_what_the_schema_forbids(document, operations):
     """The server rejects it, too: tests/test_serving_tensors.py."""
-    schema = request_schema(operation_of(document, PREDICT, "POST"))
     for body in ({}, {"instances": []}, {"instances": "a"}, {"instances": [None]}, {"instances": ["a"], "inputs": []},
                  {"instances": ["a"], "signature_name": 1}, {"inputs": None}, {"instances": [{"text": {"b64": 5}}]}):
         with pytest.raises(jsonschema.ValidationError):
-            validate(document, schema, body)
+            validate(document, request_schema(operations[PREDICT, "POST"]), body)
 
 
 @pytest.mark.parametrize("headers,message", [
@@ -171,11 +165,9 @@ def test_what_the_schema_forbids(document):
     ({"Authorization": "Bearer token"}, "the token in the header Authorization is wrong"),
     ({"Authorization": "a secret"}, "must be 'Bearer TOKEN'"),
     ({"Authorization": "Basic a secret"}, "must be 'Bearer TOKEN'")])
-def test_without_the_token_only_health_is_told(server, document, headers, message):
-    methods = {path.format(name="echo", version=1): method.upper() for path, operations in document["paths"].items()
-               for method in operations}
-    methods |= dict.fromkeys((PREDICT, "/openapi.json", "/v1/models/", "/healthz/", "/nowhere"), "GET")
-    for path, method in methods.items():
+def test_without_the_token_only_health_is_told(server, operations, headers, message):
+    others = [(path, "GET") for path in (PREDICT, "/openapi.json", "/v1/models/", "/healthz/", "/nowhere")]
+    for path, method in [*operations, *others]:
         answer = server.ask(path, method=method, headers=headers)
         if path in app.PUBLIC:
             assert answer[:2] == (200, "ok")
@@ -207,31 +199,25 @@ def test_the_page_needs_no_token_and_loads_nothing_from_elsewhere(server):
     assert float(queue) >= 0 and float(compute) > 45
 
 
-def test_the_document_declares_paths_parameters_and_errors(document):
-    assert document["paths"].keys() == {
-        *(path + end for path in (MODEL, VERSION) for end in ("", ":predict", ":classify", ":regress", "/metadata")),
-        "/v1/models", "/v1/embeddings", "/rerank", "/v1/rerank", "/v2/rerank", "/healthz", "/readyz", "/metrics"}
+def test_the_document_declares_each_route_with_parameters_and_errors(document):
     answered = {path.replace(":int", ""): method for path, (method, _) in (app.PROTECTED | app.PUBLIC).items()}
     assert {path: method.upper() for path, operations in document["paths"].items() for method in operations} | {
         "/openapi.json": "GET"} == answered
-    error = {"$ref": "#/components/schemas/Error"}
     for path, operations in document["paths"].items():
         (operation,) = operations.values()
         assert operation.get("security") == (None if path in app.PUBLIC else [{"token": []}])
-        names = [parameter["name"] for parameter in operation.get("parameters", [])]
-        assert sorted(names) == [name for name in ("name", "version") if f"{{{name}}}" in path]
-        assert all(parameter["in"] == "path" and parameter["required"] for parameter in operation.get("parameters", []))
-        if path == "/v1/embeddings" or path.startswith("/v1/models/"):
-            schema = {"$ref": "#/components/schemas/OpenAIError"} if path == "/v1/embeddings" else error
+        found = sorted((each["name"], each["in"], each["required"]) for each in operation.get("parameters", []))
+        assert found == [(name, "path", True) for name in ("name", "version") if f"{{{name}}}" in path]
+        if path == EMBED or path.startswith("/v1/models/"):
+            schema = {"$ref": f"#/components/schemas/{'OpenAIError' if path == EMBED else 'Error'}"}
             failures = {status: response["content"]["application/json"]["schema"]
                         for status, response in operation["responses"].items() if status != "200"}
             assert failures == dict.fromkeys(
                 ("400", "401", "404", "408", "413", "414", "415", "421", "429", "500", "503", "504", "default"), schema)
     text = json.dumps(document)
     assert all(f'"#/components/schemas/{name}"' in text for name in document["components"]["schemas"])
-    operations = [operation["operationId"] for operations in document["paths"].values()
-                  for operation in operations.values()]
-    assert len(operations) == len(set(operations))
+    names = [operation["operationId"] for operations in document["paths"].values() for operation in operations.values()]
+    assert len(names) == len(set(names))
 
 
 def has_ipv6():
@@ -340,6 +326,8 @@ def test_what_the_python_client_sends_and_reads(server):
     found = [np.frombuffer(base64.b64decode(row["embedding"]), "float32") for row in answer["data"]]  # as the client
     np.testing.assert_allclose(found, unit(vectors_of(TEXTS)), rtol=1e-6)
     assert answer["usage"] == {"prompt_tokens": 11, "total_tokens": 11}
+    server.wait(lambda: server.events(path=EMBED, model="words", version=1, status=200, method="POST", instances=3))
+    assert 'requests_total{code="200",method="embeddings",model="words"}' in server.metrics()
 
 
 UNKNOWN = {"encoding_format": None, "user": "somebody", "drop_params": True, "task": None}
@@ -358,9 +346,10 @@ def test_vectors_of_any_number_of_dimensions_have_the_length_1(server, request_,
                                rtol=1e-5)
 
 
-def test_tokens_that_a_model_does_not_count_are_estimated_and_it_says_so(server):
-    assert server.ask(EMBED, {"model": "plain", "input": ["four", "a" * 40]})[1]["usage"] == {
-        "prompt_tokens": 15, "total_tokens": 15, "estimated": True}
+def test_estimated_tokens_are_marked_and_values_that_are_not_finite_are_null(server):
+    answer = server.ask(EMBED, {"model": "plain", "input": ["nan", "a" * 40]})[1]
+    assert answer["usage"] == {"prompt_tokens": 14, "total_tokens": 14, "estimated": True}
+    assert set(answer["data"][0]["embedding"]) == {None} != set(answer["data"][1]["embedding"])
 
 
 def test_vectors_of_the_model_itself():
@@ -370,34 +359,20 @@ def test_vectors_of_the_model_itself():
     assert [row["embedding"] for row in answer["data"]] == vectors_of(TEXTS)[:, :2].tolist()
 
 
-def test_values_that_are_not_finite_are_null(server):
-    assert set(server.ask(EMBED, {"model": "plain", "input": "nan"})[1]["data"][0]["embedding"]) == {None}
-
-
-def test_the_log_and_the_metrics_of_embeddings(server):
-    server.ask(EMBED, {"model": "words", "input": ["a"] * 5})  # no other test sends five texts
-    event, = server.wait(lambda: server.events(path=EMBED, instances=5))
-    assert (event["model"], event["version"], event["status"], event["method"]) == ("words", 1, 200, "POST")
-    assert event["compute_ms"] > 0 and "input" not in json.dumps(event)
-    assert 'requests_total{code="200",method="embeddings",model="words"}' in server.metrics()
-
-
 @pytest.mark.slow("what the client of OpenAI sends and reads")
 @pytest.mark.skipif(not importlib.util.find_spec("openai"), reason="needs openai: pip install openai")
 def test_the_official_client(server):
     import openai
 
-    client = functools.partial(openai.OpenAI, base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=0)
-    with client(api_key="a secret") as known, client(api_key="wrong") as unknown:
-        created = known.embeddings.create(model="words", input=TEXTS)
+    with openai.OpenAI(api_key="a secret", base_url=f"http://127.0.0.1:{server.port}/v1", max_retries=0) as client:
+        created = client.embeddings.create(model="words", input=TEXTS)
         np.testing.assert_allclose([row.embedding for row in created.data], unit(vectors_of(TEXTS)), rtol=1e-6)
         assert (created.model, created.usage.prompt_tokens, created.usage.total_tokens) == ("words", 11, 11)
-        assert [model.id for model in known.models.list()] == ["words", "plain", "ranker", "echo", "busy"]
-        with pytest.raises(openai.NotFoundError) as info:
-            known.embeddings.create(model="no", input="a")
-        assert (info.value.code, info.value.type) == ("model_not_found", "invalid_request_error")
+        assert [model.id for model in client.models.list()] == ["words", "plain", "ranker", "echo", "busy"]
+        with pytest.raises(openai.NotFoundError, match="model_not_found"):
+            client.embeddings.create(model="no", input="a")
         with pytest.raises(openai.AuthenticationError, match="the token in the header Authorization is wrong"):
-            unknown.embeddings.create(model="words", input="a")
+            client.with_options(api_key="wrong").embeddings.create(model="words", input="a")
 
 
 def test_text_embeddings_inferences_form(server):
@@ -445,24 +420,18 @@ def run_client(*command, token="a secret", **options):
                           timeout=300, **options)
 
 
-def test_the_client_of_rest(server):
-    command = [sys.executable, CLIENTS / "rest.py", f"http://127.0.0.1:{server.port}", "echo"]
-    for given, texts in ((SENTENCES, SENTENCES), (['{"text": "a"}'], ["a"])):
-        answered = run_client(*command, *given)
-        assert answered.returncode == 0, answered.stderr
-        assert [json.loads(line)["echo"] for line in answered.stdout.splitlines()] == texts
-    answered = run_client(*command, "a", token="another")
-    assert (answered.returncode, answered.stdout) == (1, "") and answered.stderr.startswith('401: {"error":')
-
-
-def test_the_client_of_grpc(server, capsys, monkeypatch):
-    main = runpy.run_path(str(CLIENTS / "rpc.py"))["main"]  # here, where TensorFlow is imported already
+@pytest.mark.parametrize("name,address,denied", [
+    ("rest", "http://127.0.0.1:{0.port}", '401: {"error":'),
+    ("rpc", "127.0.0.1:{0.grpc_port}", "UNAUTHENTICATED: the token in the metadata")])
+def test_the_clients_in_python(server, capsys, monkeypatch, name, address, denied):
+    main = runpy.run_path(str(CLIENTS / f"{name}.py"))["main"]  # here, where TensorFlow is imported already
     monkeypatch.setenv("TOKEN", "a secret")
-    main(f"127.0.0.1:{server.grpc_port}", "echo", *SENTENCES, '{"text": "a"}')
+    for given in (SENTENCES, ['{"text": "a"}']):
+        main(address.format(server), "echo", *given)
     assert [json.loads(line)["echo"] for line in capsys.readouterr().out.splitlines()] == [*SENTENCES, "a"]
     monkeypatch.setenv("TOKEN", "another")
-    with pytest.raises(SystemExit, match="UNAUTHENTICATED: the token in the metadata"):
-        main(f"127.0.0.1:{server.grpc_port}", "echo", "a")
+    with pytest.raises(SystemExit, match=denied):
+        main(address.format(server), "echo", "a")
 
 
 def test_a_python_client_without_a_server():

@@ -28,8 +28,7 @@ import zoo
 
 SETTINGS = Settings(
     models={}, row_wise={}, host="", port=0, grpc_port=0, workers=1, max_batch_tokens=100, batch_timeout_ms=0,
-    max_queue=9, max_body=16 * 2**20, max_output=2**25, max_instances=1024, max_characters=1000, body_timeout_s=1,
-    timeout_s=300, grace_s=1, drain_s=0)
+    max_characters=1000, body_timeout_s=1, timeout_s=300, grace_s=1, drain_s=0)
 TEXTS = np.array([f"secret {number} {'word ' * (number % 7)}".encode() for number in range(20)], object)
 
 

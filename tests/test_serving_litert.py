@@ -15,7 +15,7 @@ import urllib.request
 import numpy as np
 import pytest
 import tensorflow as tf
-from serving_server import Server, assert_same, count_wrong, refused, serving, wait, write_echo
+from serving_server import assert_same, count_wrong, refused, serving, wait, write_echo
 
 from keras_bert.errors import InputError
 from keras_bert.export.text_heads import characters
@@ -63,13 +63,9 @@ def server(folders, tmp_path_factory):
     """A server whose processes cannot import TensorFlow, nor what brings it."""
     path = tmp_path_factory.mktemp("site")
     (path / "sitecustomize.py").write_text(WITHOUT_TENSORFLOW)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", f"{path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-        server = Server(folders, has_grpc=False)
-    try:
-        yield server.wait_ready()
-    finally:
-        server.stop()
+    environment = {"PYTHONPATH": f"{path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
+    with serving(folders, has_grpc=False, environment=environment) as server:
+        yield server
 
 
 @pytest.mark.slow("an export of TensorFlow and one of LiteRT that the server answers differently")
@@ -161,10 +157,6 @@ def test_positions_in_bytes_that_are_not_utf8_are_those_of_a_saved_model():
 
 
 def test_a_later_version_is_served_and_a_saved_model_needs_a_restart(server, folders, tmp_path):
-    def states():
-        return {status["version"]: (status["state"], *status["status"].values())
-                for status in server.ask("/v1/models/versions")[1]["model_version_status"]}
-
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved/saved_model.pb").write_bytes(b"")
     (tmp_path / "saved").rename(folders["versions"] / "3")
@@ -172,14 +164,14 @@ def test_a_later_version_is_served_and_a_saved_model_needs_a_restart(server, fol
     (tmp_path / "lite").rename(folders["versions"] / "2")
     for version, count in (("2", CORES), ("1", 0)):
         server.wait_metric(f'version_workers{{model="versions",version="{version}"}}', count)
-    state, code, message = states()["3"]
+    state, code, message = server.states("versions")["3"]
     assert (state, code) == ("END", "INTERNAL") and message.startswith(
         f"{folders['versions']}/3: is a SavedModel, and the server runs without TensorFlow")
     assert server.predict("versions", instances=["play"])[0]["label"] in LABELS
     assert [event["error"] for event in server.events(event="failed")] == [message] * CORES
     assert server.metrics()['load_failures_total{model="versions"}'] == CORES
     shutil.rmtree(folders["versions"] / "3")
-    server.wait(lambda: states() == {"1": ("END", "OK", ""), "2": ("AVAILABLE", "OK", "")})
+    server.wait(lambda: server.states("versions") == {"1": ("END", "OK", ""), "2": ("AVAILABLE", "OK", "")})
 
 
 def test_without_tensorflow_a_saved_model_is_refused_unless_there_is_a_litert_folder(monkeypatch, folders, tmp_path):

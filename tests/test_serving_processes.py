@@ -1,5 +1,6 @@
 """Versions that change, workers that die, and servers that stop, while requests run."""
 
+import contextlib
 import datetime
 import http.client
 import os
@@ -7,7 +8,6 @@ import pathlib
 import re
 import shutil
 import signal
-import socket
 
 import pytest
 from serving_server import connections, held, load, serving, wait, write_echo
@@ -47,14 +47,9 @@ def numbers_of_metrics_files(server):
     return {re.fullmatch(r".*_(\d+)\.db", name)[1] for name in os.listdir(folder)}
 
 
-def states(server, model="echo"):
-    return {status["version"]: status["state"]
-            for status in server.ask(f"/v1/models/{model}")[1]["model_version_status"]}
-
-
 @pytest.mark.slow("versions that come and go while requests run")
 def test_versions_take_over_without_a_request_lost(tmp_path):
-    folder = tmp_path / "echo"
+    folder, available, ended = tmp_path / "echo", ("AVAILABLE", "OK", ""), ("END", "OK", "")
     folder.mkdir()
     with serving({"echo": folder}, is_ready=False) as server:
         server.wait(lambda: f"keras-bert: warning: echo is {folder}, which has no version yet\n" in server.lines)
@@ -63,17 +58,17 @@ def test_versions_take_over_without_a_request_lost(tmp_path):
         server.wait_ready()
         with asking(server) as answers:
             add_version(folder, 2)
-            server.wait(lambda: states(server) == {"1": "END", "2": "AVAILABLE"})
+            server.wait(lambda: server.states("echo") == {"1": ended, "2": available})
             assert server.ask("/v1/models/echo/versions/1:predict", {"instances": ["a"]})[0] == 404
             add_version(folder, 3)
-            server.wait(lambda: states(server) == {"1": "END", "2": "END", "3": "AVAILABLE"})
+            server.wait(lambda: server.states("echo") == {"1": ended, "2": ended, "3": available})
             shutil.rmtree(folder / "3")
-            server.wait(lambda: states(server) == {"1": "END", "2": "AVAILABLE", "3": "END"})
+            server.wait(lambda: server.states("echo") == {"1": ended, "2": available, "3": ended})
             assert server.metrics()['version_workers{model="echo",version="2"}'] == 1
         assert set(answers) == {1, 2, 3}
         for number in (1, 2):
             shutil.rmtree(folder / str(number))
-        server.wait(lambda: set(states(server).values()) == {"END"})
+        server.wait(lambda: set(server.states("echo").values()) == {ended})
         assert server.ask("/readyz")[0] == 503
         server.wait(lambda: server.health() == server.health("echo") == "NOT_SERVING")
         status, answer, headers = server.ask("/v1/models/echo:predict", {"instances": ["a"]})
@@ -91,7 +86,7 @@ def test_versions_that_go_give_their_memory_back(tmp_path, minilm, minilm_bert):
         for number in range(2, 8):
             shutil.copytree(folder / "1", tmp_path / "next")
             (tmp_path / "next").rename(folder / str(number))
-            server.wait(lambda gone=str(number - 1): states(server, "texts").get(gone) == "END")
+            server.wait(lambda gone=str(number - 1): server.states("texts").get(gone) == ("END", "OK", ""))
             for count in (1, 20, 60):
                 assert len(server.predict("texts", instances=texts[:count])) == count
             sizes.append(server.resident())
@@ -126,12 +121,9 @@ def test_a_killed_worker_costs_only_what_it_held_and_comes_back_and_all_end_with
 
 def is_refused(server):
     """True if the server takes no new connection; where the system took it, it is closed."""
-    try:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=60) as sock:
-            sock.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
-            return sock.recv(1) == b""
-    except OSError:
-        return True
+    with contextlib.suppress(OSError, http.client.HTTPException):
+        return not server.ask("/readyz")
+    return True
 
 
 @pytest.mark.slow("a signal while requests run")

@@ -21,7 +21,6 @@ from keras_bert.serving.tensors import Limits, RequestError, Spec, write_respons
 
 from conftest import unpack_golden
 
-TEXTS = ["play some music", "", "turn the lamp off please " * 20, "각각의 집 é!", "\0 \ufffd \u200b", "what time is it"]
 SECRETS = [f"secret {number} " + "word " * (number % 7) for number in range(20)]
 
 
@@ -64,38 +63,24 @@ def server(folder, record):
     echo = write_echo(folder / "echo")
     others = write_function(folder / "others", **FUNCTIONS, constant=lambda: {"value": tf.constant([1, 2])},
                             words=lambda text: {"words": tf.strings.split(text)})
-    models = {"chooser": folder / record["inputs"]["path"], "echo": echo, "single": echo, "others": others,
-              "declared": others}
-    declared = [f"--row_wise={name}" for name in (
-        "echo:serving_default", "declared:ragged", "declared:total", "declared:no")]
+    models = {"chooser": folder / record["inputs"]["path"], "echo": echo, "single": echo, "others": others}
+    declared = [f"--row_wise={name}" for name in ("echo:serving_default", "others:ragged", "others:total", "others:no")]
     with serving(models, *declared, "--allowed_host=Models.example", "--allowed_host=proxy.example:80") as server:
         yield server
 
 
-def test_rest_gives_the_numbers_of_the_saved_model(server, record):
-    inputs, ids, answers = record["inputs"]["texts"], record["inputs"]["ids"], record["answers"]
-    assert_same(server.predict("chooser", inputs=inputs), answers["serving_default"])
-    rows = server.predict("chooser", instances=[dict(zip(inputs, row)) for row in zip(*inputs.values())])
-    assert_same({key: [row[key] for row in rows] for key in rows[0]}, answers["serving_default"])
-    assert_same(server.predict("chooser", signature_name="encode", inputs=ids), answers["encode"])
-    assert server.ask("/v1/models/chooser/versions/1:predict", {"inputs": inputs})[0] == 200
-
-
-def test_rest_and_grpc_give_odd_texts_back(server):
-    assert [row["echo"] for row in server.predict("echo", instances=TEXTS)] == TEXTS
-    assert [text.decode() for text in tf.make_ndarray(server.rpc("echo", {"text": TEXTS}).outputs["echo"])] == TEXTS
-
-
-def test_grpc_gives_the_numbers_of_the_saved_model(server, record):
-    inputs, answers = record["inputs"], record["answers"]
-    for signature, given in (("serving_default", inputs["texts"]), ("encode", inputs["ids"])):
-        tensors = {key: np.array(value, object if signature == "serving_default" else np.int32)
-                   for key, value in given.items()}
-        response = server.rpc("chooser", tensors, spec={"signature_name": signature})
+def test_rest_and_grpc_give_the_numbers_of_the_saved_model(server, record):
+    for signature, key, dtype in (("serving_default", "texts", object), ("encode", "ids", np.int32)):
+        inputs, answers = record["inputs"][key], record["answers"][signature]
+        assert_same(server.predict("chooser", signature_name=signature, inputs=inputs), answers)
+        rows = [dict(zip(inputs, row)) for row in zip(*inputs.values())]
+        rows = server.predict("chooser", signature_name=signature, instances=rows)
+        assert_same({name: [row[name] for row in rows] for name in rows[0]}, answers)
+        response = server.rpc("chooser", {name: np.array(column, dtype) for name, column in inputs.items()},
+                              spec={"signature_name": signature})
         assert (response.model_spec.version.value, response.model_spec.signature_name) == (1, signature)
-        assert_same({key: tf.make_ndarray(tensor) for key, tensor in response.outputs.items()}, answers[signature])
-    response = server.rpc("echo", {"text": ["a"]}, output_filter=["version"])
-    assert list(response.outputs) == ["version"]
+        assert_same({name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}, answers)
+    assert list(server.rpc("echo", {"text": ["a"]}, output_filter=["version"]).outputs) == ["version"]
 
 
 def test_status_and_metadata_are_as_tensorflow_serving_writes_them(server):
@@ -191,15 +176,14 @@ def alone(function, texts):
     return json.loads(write_response(outputs))["outputs"]
 
 
-@pytest.mark.parametrize("model,name", [*(("others", name) for name in FUNCTIONS), ("declared", "ragged"),
-                                        ("declared", "total")])
-def test_concurrent_requests_get_what_they_would_get_alone(server, model, name):
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_concurrent_requests_get_what_they_would_get_alone(server, name):
     requests = [SECRETS[number:number + 1 + number % 3] for number in range(12)]
     expected = [alone(FUNCTIONS[name], texts) for texts in requests]
 
     def client(number):
         (connection,) = connections(server, 1)
-        return [server.predict(model, connection, inputs=texts, signature_name=name)
+        return [server.predict("others", connection, inputs=texts, signature_name=name)
                 for texts in requests[number:] + requests[:number]]
 
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -216,12 +200,11 @@ def test_declared_signatures_run_in_batches_until_one_has_other_rows(server, tmp
         return {row.result()[0]["batch"] for row in rows}
 
     assert (sizes("single"), sizes("echo")) == ({1}, {8})
-    stopped = [(event["model"], event["signature"]) for event in server.events(event="not row-wise")]
-    assert len(set(stopped)) == len(stopped) and set(stopped) <= {("declared", "ragged"), ("declared", "total")}
+    stopped = [event["signature"] for event in server.events(event="not row-wise")]
+    assert len(set(stopped)) == len(stopped) and set(stopped) <= {"ragged", "total"}
     assert [event["event"] for event in server.events(model="echo") if "event" in event] == ["loading", "available"]
     available = {event["model"]: event["row_wise"] for event in server.events(event="available")}
-    assert available == {"chooser": [], "echo": ["serving_default"], "single": [], "others": [],
-                         "declared": ["ragged", "total"]}
+    assert available == {"chooser": [], "echo": ["serving_default"], "single": [], "others": ["ragged", "total"]}
 
 
 def test_signatures_that_do_not_fit(server):
@@ -235,11 +218,10 @@ def test_signatures_that_do_not_fit(server):
         assert status == 400 and message in answer["error"]
     signatures = server.ask("/v1/models/others/metadata")[1]["metadata"]["signature_def"]["signature_def"]
     assert signatures.keys() == {*FUNCTIONS, "constant", "words"}
-    warnings = server.wait(lambda: len(found := server.events(event="warning")) == 4 and found)
-    left_out = "the signature words is left out: its inputs and outputs must be dense tensors"
+    warnings = server.wait(lambda: len(found := server.events(event="warning")) == 3 and found)
     assert {(event["model"], event["version"], event["message"]) for event in warnings} == {
-        ("others", 1, left_out), ("declared", 1, left_out),
-        ("declared", 1, f"--row_wise=declared:no: there is no such signature; there are {names}"),
+        ("others", 1, "the signature words is left out: its inputs and outputs must be dense tensors"),
+        ("others", 1, f"--row_wise=others:no: there is no such signature; there are {names}"),
         ("chooser", 1, "its requests run one by one, because version 0.1 or 0.2 exported it: export it again, or "
                        "start the server with --row_wise=chooser:serving_default")}
 

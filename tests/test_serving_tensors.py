@@ -31,7 +31,7 @@ def read(**request):
 
 def test_the_documented_requests():
     for request, is_rows in (({"instances": ["foo", "bar", "baz"]}, True), ({"inputs": ["foo", "bar", "baz"]}, False),
-                             ({"inputs": {"text": ["foo", "bar", "baz"]}}, False),
+                             ({"inputs": {"text": ["foo", "bar", "baz"]}, "signature_name": ""}, False),
                              ({"instances": [{"text": "foo"}, {"text": "bar"}, {"text": "baz"}]}, True)):
         name, inputs, rows = read(**request)
         assert (name, rows, inputs["text"].tolist()) == ("serving_default", is_rows, [b"foo", b"bar", b"baz"])
@@ -83,10 +83,6 @@ def test_bad_requests_are_named(body, message):
     with pytest.raises(RequestError) as refused:
         read_request(body if isinstance(body, bytes) else body.encode(), SIGNATURES)
     assert refused.value.status == 400 and message in refused.value.message and len(refused.value.message) < 300
-
-
-def test_an_empty_signature_name_is_the_default():
-    assert read(signature_name="", instances=["a"]).signature == "serving_default"
 
 
 VALUES = st.recursive(st.none() | st.integers() | st.text(st.sampled_from('a\\",[{é')),
