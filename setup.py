@@ -21,11 +21,11 @@ PEERS = [*GARDEN, "torch==2.13.0", "transformers>=5", "sentence-transformers", "
 BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
 # A server of exports. The messages of gRPC are those of tensorflow-serving-api, which TensorFlow's own version must
 # read; without them, it serves HTTP alone.
-SERVE = ["fastapi", "uvicorn", "uvloop", "httptools", "orjson", "prometheus-client"]
+SERVE = ["starlette", "pydantic-core", "uvicorn", "uvloop", "httptools", "orjson", "prometheus-client"]
 SERVE_GRPC = [*SERVE, "grpcio", "grpcio-health-checking", "tensorflow-serving-api"]
 # The same by Ray Serve, in a cluster; texts in files by Ray Data. 2.54.0 does not load the application with the newest
 # FastAPI.
-RAY = ["ray[data,serve]>=2.60"]
+RAY = ["ray[data,serve]>=2.60", "fastapi"]
 # Other engines (examples/other_engines.py).
 ONNX = ["tf2onnx>=1.17", "onnxruntime"]
 OPENVINO = ["openvino"]
@@ -63,7 +63,7 @@ setup(
         "keras_bert.tasks", "keras_bert.text", "keras_bert.training", "keras_bert.weights",
     ],
     package_data={"keras_bert": ["py.typed", "__init__.pyi"], "keras_bert.files": ["*.toml"],
-                  "keras_bert.serving": ["page/*"],
+                  "keras_bert.serving": ["openapi.json", "page/*"], "keras_bert.text": ["*.txt"],
                   "keras_bert.training": ["model_card.md"]},
     package_dir={"keras_bert.export": "export"},
     install_requires=["tensorflow>=2.20,<2.22", "keras>=3.12,<3.16", "absl-py", "tokenizers", "safetensors"],

@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 BUDGETS = {  # what: (at most, why as many)
     "lines of code, keras_bert and export": (17_478, "release 0.3"),
     "lines of docstrings, keras_bert and export": (4_600, "release 0.3"),
-    "lines of code, tests": (19_678, "release 0.3, less 2,850; 19,500 is the aim"),
+    "lines of code, tests": (19_480, "release 0.3, less 3,048"),
     "words, docs and READMEs": (40_400, "release 0.3"),
     "pytest in `make test` / fixed work": (89, "0.55 of release 0.3"),
     ".ci/run / fixed work": (482, "0.55 of release 0.3"),

@@ -67,8 +67,7 @@ def _probabilities(model: Loaded, _: Path) -> None:
 def _files(model: Loaded, _: Path) -> str:
     """every token of the vocabulary has an embedding, and the model answers texts"""
     size = len(model.tokenizer.vocabulary)
-    expect(size <= model.runner.config.vocab_size,
-           f"{size} tokens for the {model.runner.config.vocab_size} embeddings")
+    expect(size <= model.runner.config.vocab_size, f"{size} tokens for the {model.runner.config.vocab_size} embeddings")
     model.answer(model.task.arguments(*(
         [_TEXTS[:2]] if column == "choices" else _TEXTS[:1] for column in model.task.inputs)))
     return f"{size} tokens"

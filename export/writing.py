@@ -105,15 +105,9 @@ def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokeniz
             setattr(module, attribute, tf.saved_model.Asset(os.path.join(sources, name)))
         with saving():
             tf.saved_model.save(module, folder, signatures)
-        _mark_row_wise(folder, row_wise, split_texts, prompt_tokens or {})
-
-
-def _mark_row_wise(folder: str, names: Iterable[str], split_texts: Iterable[str] = (),
-                   prompt_tokens: Mapping[str, int] | None = None) -> None:
-    """Writes the names of signatures, see `save`, to `assets.extra`, which TensorFlow ignores, with the digest of the
-    graph that they belong to: in the folder of another graph, the file has no effect."""
-    digest = file_digest(os.path.join(folder, "saved_model.pb"))
-    os.makedirs(os.path.join(folder, "assets.extra"))
-    write_json(os.path.join(folder, "assets.extra", "keras_bert_row_wise.json"),
-               {"saved_model_sha256": digest, "signatures": sorted(names), "split_texts": sorted(split_texts),
-                "prompt_tokens": {name: count for name, count in (prompt_tokens or {}).items() if count}})
+        # TensorFlow ignores `assets.extra`. In the folder of another graph, which has another digest, it has no effect.
+        os.makedirs(os.path.join(folder, "assets.extra"))
+        write_json(os.path.join(folder, "assets.extra", "keras_bert_row_wise.json"), {
+            "saved_model_sha256": file_digest(os.path.join(folder, "saved_model.pb")), "signatures": sorted(row_wise),
+            "split_texts": sorted(split_texts),
+            "prompt_tokens": {name: count for name, count in (prompt_tokens or {}).items() if count}})

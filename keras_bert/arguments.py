@@ -190,6 +190,19 @@ def check_texts(name: str, texts: list, unit: str = "row") -> None:
             raise InputError(f"{name}: {unit} {number}: must be a text; got {' '.join(repr(text).split()):.60}; {cure}")
 
 
+def texts_of_argument(name: str, values: Iterable, unit: str = "row") -> list:
+    """Returns the texts of an argument of `predict`, or a list of texts for each row of its `choices`."""
+    texts = as_texts(name, values)
+    if name == "choices":
+        rows = [texts_of_argument(f"choices: row {row}", choices, "choice") for row, choices in enumerate(texts, 1)]
+        for row, choices in enumerate(rows, 1):
+            if len(choices) < 2:
+                raise InputError(f"choices: row {row}: must have at least two choices; got {len(choices)}")
+        return rows
+    check_texts(name, texts, unit)
+    return list(map(replace_surrogates, texts))
+
+
 def is_missing(value: object) -> bool:
     """Returns True for what a cell of a table without a value is: blank, null, NaN, or the NA or NaT of pandas."""
     if isinstance(value, str):

@@ -93,8 +93,9 @@ def find_pretrained(name: Path) -> str:
         return name
     preset = _preset(name)
     folder = _in_package(preset) or _from_hub(preset.repository)
-    if preset.sha256:
-        _check_sha256(os.path.join(folder, _WEIGHTS), preset.sha256)
+    path = os.path.join(folder, _WEIGHTS)
+    if preset.sha256 and (found := file_digest(path)) != preset.sha256:
+        raise InputError(f"{path}: its SHA-256 must be {preset.sha256}; got {found}")
     return folder
 
 
@@ -210,8 +211,3 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, RemoteEntryNotFoundError):
         return f"the repository has no {os.path.basename(error.response.url.path)}"
     return first_line(error.__cause__ or error)
-
-
-def _check_sha256(path: str, expected: str) -> None:
-    if (found := file_digest(path)) != expected:
-        raise InputError(f"{path}: its SHA-256 must be {expected}; got {found}")

@@ -21,6 +21,7 @@ import grpc
 import numpy as np
 import pytest
 import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from zoo import exported_row, numbers, random_row
@@ -107,6 +108,37 @@ def limited_server():
         "--body_timeout_s=2.5", "--max_inflight_mb=1", f"--token_file={folder}/token", headers=TOKEN))
 
 
+def wait(condition, process=None, lines=(), turns=1200):
+    """Waits until a function returns something true, and returns it; for a minute or, if all is held up, longer. Fails
+    with the last lines of a log if its process ends."""
+    for _ in range(turns):
+        if value := condition():
+            return value
+        assert not process or process.poll() is None, "".join(lines)[-3000:]
+        time.sleep(0.05)
+    raise AssertionError("".join(lines)[-3000:])
+
+
+def instances(*texts):
+    return {"instances": texts}
+
+
+def refused(answer):
+    """The status and the message, which is all that the body holds."""
+    status, body, _ = answer
+    assert body.keys() == {"error"}
+    message = body["error"]["message"] if isinstance(body["error"], dict) else body["error"]
+    assert "Traceback" not in message and "\n" not in message and len(message) < 400
+    return status, message
+
+
+def rpc_error(call, *arguments, **options):
+    """The name of the status code and the message of a request of gRPC that must be refused."""
+    with pytest.raises(grpc.RpcError) as error:
+        call(*arguments, **options)
+    return error.value.code().name, error.value.details()
+
+
 class Server:
     """A running `keras-bert serve`.
 
@@ -118,7 +150,7 @@ class Server:
         reads: event that is set while it does.
     """
 
-    def __init__(self, models, *flags, has_grpc=True, headers=()):
+    def __init__(self, models, *flags, has_grpc=True, headers=(), environment=()):
         self.headers = dict(headers)
         named = [f"--model={name}={path}" for name, path in models.items()]
         self.process = subprocess.Popen(
@@ -126,7 +158,7 @@ class Server:
              *flags],
             stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
             # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
-            | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}))
+            | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}) | dict(environment))
         self.lines, self.host = [], next((flag[7:] for flag in flags if flag.startswith("--host=")), "127.0.0.1")
         self.reads = threading.Event()
         self.reads.set()
@@ -140,14 +172,8 @@ class Server:
             self.lines.append(line)
             self.reads.wait()
 
-    def wait(self, condition, turns=1200):
-        """Waits until a function returns something true, and returns it; for a minute or, if all is held up, longer."""
-        for _ in range(turns):
-            if value := condition():
-                return value
-            assert self.process.poll() is None, "".join(self.lines)[-3000:]
-            time.sleep(0.05)
-        raise AssertionError("".join(self.lines)[-3000:])
+    def wait(self, condition):
+        return wait(condition, self.process, self.lines)
 
     def wait_ready(self):
         """Returns itself when each model answers."""
@@ -171,13 +197,24 @@ class Server:
         assert status == 200, answer
         return answer["predictions" if "instances" in request else "outputs"]
 
-    def rpc(self, name, inputs, metadata=(), timeout=60, **request):
+    def call(self, stub, method, request, metadata=()):
+        """The response of gRPC to a request, on a new connection."""
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(f"{self.host}:{self.grpc_port}", options) as channel:
+            return getattr(stub(channel), method)(request, timeout=60, metadata=metadata)
+
+    def rpc(self, name, inputs, metadata=(), **request):
         """The response of gRPC's Predict to arrays or tensors."""
-        spec = {"name": name} | request.pop("spec", {})
-        with grpc.insecure_channel(f"{self.host}:{self.grpc_port}") as channel:
-            return prediction_service_pb2_grpc.PredictionServiceStub(channel).Predict(predict_pb2.PredictRequest(
-                model_spec=spec, inputs={key: value if hasattr(value, "tensor_shape") else tf.make_tensor_proto(value)
-                                         for key, value in inputs.items()}, **request), timeout, metadata=metadata)
+        request["model_spec"] = {"name": name} | request.pop("spec", {})
+        request["inputs"] = {key: value if hasattr(value, "tensor_shape") else tf.make_tensor_proto(value)
+                             for key, value in inputs.items()}
+        return self.call(prediction_service_pb2_grpc.PredictionServiceStub, "Predict",
+                         predict_pb2.PredictRequest(**request), metadata)
+
+    def health(self, service=""):
+        """What `grpc.health.v1` says."""
+        answer = self.call(health_pb2_grpc.HealthStub, "Check", health_pb2.HealthCheckRequest(service=service))
+        return health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
 
     def events(self, **fields):
         """The lines of the log with these fields: all that follow the start-up messages must be JSON."""
@@ -193,6 +230,12 @@ class Server:
 
     def wait_metric(self, name, value):
         self.wait(lambda: self.metrics().get(name) == value)
+
+    def states(self, model):
+        """Of each version: its state, and the code and message of its error."""
+        answer = self.ask(f"/v1/models/{model}")[1]
+        return {status["version"]: (status["state"], *status["status"].values())
+                for status in answer["model_version_status"]}
 
     def workers(self):
         """The pids of the workers."""
@@ -221,16 +264,16 @@ def serving(models, *flags, is_ready=True, **options):
 
 
 def count_wrong(server, models, requests, atol):
-    """Sends rows of all tasks by 16 clients; returns how many answers differ from those of the models in this process.
-    `models`: the served names, each with the task in `zoo.CASES` and the model."""
+    """Sends rows of all tasks, once or twice, by 16 clients; returns how many answers differ from those of models in
+    this process. `models`: the served names, each with the task in `zoo.CASES` and the model."""
     def client(turns):
         connection, = connections(server, 1)
         wrong = 0
-        for name, output, row, (rest, values) in turns:
-            answer, = server.predict(name, connection, instances=[row])
-            answer = answer if isinstance(answer, dict) else {output: answer}
-            found = numbers({key: answer.get(key) for key in rest})
-            wrong += found[0] != rest or not np.allclose(found[1], values, atol=atol)
+        for count, (name, output, row, (rest, values)) in enumerate(turns):
+            for answer in server.predict(name, connection, instances=[row] * (1 + count % 2)):
+                answer = answer if isinstance(answer, dict) else {output: answer}
+                found = numbers({key: answer.get(key) for key in rest})
+                wrong += found[0] != rest or not np.allclose(found[1], values, atol=atol)
         return wrong
 
     rng, turns = random.Random(0), []
@@ -239,6 +282,23 @@ def count_wrong(server, models, requests, atol):
         turns.append((name, model.task.output, row, exported_row(model, row)))
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         return sum(pool.map(client, [rng.choices(turns, k=requests // 16) for _ in range(16)]))
+
+
+def ask_many(server, requests, clients, fails=lambda turn: False):
+    """Sends texts that nobody else sends to the model of `write_echo`, over connections that are kept; checks each
+    answer. In turns for which `fails` is true, the model refuses them."""
+    def client(number):
+        (connection,) = connections(server, 1)
+        for turn in range(requests // clients):
+            texts = [f"secret {number} {turn} {'한' * (turn % 90)} {i}" for i in range(1 + turn % 4)]
+            if fails(turn):
+                answer = server.ask("/v1/models/echo:predict", instances("fail", *texts[1:]), connection=connection)
+                assert refused(answer)[0] == 400 and "a text says fail" in refused(answer)[1]
+            else:
+                assert [row["echo"] for row in server.predict("echo", connection, instances=texts)] == texts
+
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        list(pool.map(client, range(clients)))
 
 
 def assert_same(found, expected, atol=1e-5):
@@ -255,6 +315,31 @@ def assert_same(found, expected, atol=1e-5):
             got, want = (np.char.decode(array.astype("S"), "utf-8") if array.dtype == object else array
                          for array in (got, want))
             assert got.tolist() == want.tolist(), name
+
+
+@contextlib.contextmanager
+def load(ask, clients, wait):
+    """Within the block, calls a function of the number of a client and a text, which no other call has, in threads and
+    without a pause; yields the list of what it returned. `wait` waits for a function to return something true."""
+    done, answers = threading.Event(), []
+
+    def client(number):
+        while not done.is_set():
+            answers.append(ask(number, f"text {number} {len(answers)}"))
+
+    def wait_for_more():
+        count = len(answers)
+        wait(lambda: len(answers) > count + 4 * clients)
+
+    with concurrent.futures.ThreadPoolExecutor(clients) as pool:
+        asked = [pool.submit(client, number) for number in range(clients)]
+        try:
+            wait_for_more()
+            yield answers
+            wait_for_more()
+        finally:
+            done.set()
+    assert [future.result() for future in asked] == [None] * clients
 
 
 @contextlib.contextmanager

@@ -16,7 +16,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 names = zipfile.ZipFile(sys.argv[1]).namelist()
 top_level = {name.split("/")[0] for name in names if ".dist-info/" not in name}
 assert top_level == {"keras_bert"}, top_level
-assert {"keras_bert/export/encoder.py", "keras_bert/serving/page/index.html"} <= set(names)
+assert {f"keras_bert/{name}" for name in ("export/encoder.py", "serving/openapi.json", "serving/page/index.html")
+        } <= set(names)
 
 import numpy as np
 import tensorflow as tf

@@ -18,8 +18,8 @@ DEFERRED = {("layers/bert.py", "weights"), ("models/base.py", "weights"), ("pret
             ("data/pretraining.py", "pretraining"), ("data/pretraining_input.py", "pretraining"),
             ("serving/ray_app.py", "integrations"), ("inference/exported.py", "serving")}
 LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "orbit", "tf_keras",
-             "huggingface_hub", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client", "ray",
-             "apache_beam", "ai_edge_litert"}
+             "huggingface_hub", "fastapi", "pydantic", "starlette", "uvicorn", "grpc", "tensorflow_serving",
+             "prometheus_client", "ray", "apache_beam", "ai_edge_litert"}
 MAY_IMPORT_LIBRARIES = {
     "kernels": {"tensorflow", "jax"},
     "files": {"tensorflow"},  # to name its errors, when it writes
@@ -32,8 +32,8 @@ MAY_IMPORT_LIBRARIES = {
     "data": {"tensorflow"},
     "training": {"tensorflow"},
     "pretraining": {"tensorflow", "jax"},  # JAX for its steps
-    "integrations": {"apache_beam", "ray", "fastapi"},
-    "serving": {"tensorflow", "fastapi", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client"},
+    "integrations": {"apache_beam", "ray", "fastapi", "pydantic"},
+    "serving": {"tensorflow", "starlette", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client"},
 }
 
 

@@ -1,18 +1,14 @@
-"""Folders for TensorFlow Serving, read by its own protocol buffers and run as it runs them; and broken ones, which
-`keras-bert serve` watches."""
+"""Folders for TensorFlow Serving, read by its own protocol buffers and run as it runs them."""
 
-import asyncio
 import concurrent.futures
 import dataclasses
-import itertools
-import logging
 import os
-import shutil
+import re
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format, wrappers_pb2
+from google.protobuf import text_format
 from tensorflow_serving.apis import prediction_log_pb2
 from tensorflow_serving.config import model_server_config_pb2
 from text_reference import TOKENIZER
@@ -21,10 +17,7 @@ from keras_bert.errors import InputError
 from keras_bert.export import export_version, serving_folder
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
-from keras_bert.serving import model as model_module
-from keras_bert.serving.model import Model
 from keras_bert.serving.saved_model import SavedModel
-from keras_bert.serving.settings import Settings, find_first_version
 
 import zoo
 from conftest import TINY, randomize
@@ -37,35 +30,23 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(scope="module")
-def batching_parameters():
-    """The message `BatchingParameters`, which the package lacks, from the numbers and types of its fields in
-    tensorflow_serving/servables/tensorflow/session_bundle_config.proto."""
-    file = descriptor_pb2.FileDescriptorProto(name="batching.proto", package="test", syntax="proto3",
-                                              dependency=[wrappers_pb2.DESCRIPTOR.name])
-    message = file.message_type.add(name="BatchingParameters")
-    for number, name in enumerate(
-            ("max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads"), 1):
-        message.field.add(name=name, number=number, type=11, label=1, type_name=".google.protobuf.Int64Value")
-    pool = descriptor_pool.Default()
-    pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("test.BatchingParameters"))
-
-
-def settings_of(folder, batching_parameters):
-    """The only model in `models.config`, and the message in `batching_parameters.txt`."""
+def settings_of(folder):
+    """The model in `models.config`, and the fields of `batching_parameters.txt`, whose message the package lacks."""
     config = text_format.Parse((folder / "models.config").read_text(), model_server_config_pb2.ModelServerConfig())
     model, = config.model_config_list.config
-    return model, text_format.Parse((folder / "batching_parameters.txt").read_text(), batching_parameters())
+    lines = re.findall(r"^[^#].*$", (folder / "batching_parameters.txt").read_text(), re.MULTILINE)
+    fields = [re.fullmatch(r"(\w+) { value: (\d+) }", line).groups() for line in lines]
+    return model, {name: int(value) for name, value in fields}
 
 
 @pytest.mark.slow("a folder as TensorFlow Serving reads and runs it")
-def test_the_settings_are_those_of_tensorflow_serving(folder, batching_parameters):
-    model, batching = settings_of(folder, batching_parameters)
+def test_the_settings_are_those_of_tensorflow_serving(folder):
+    model, batching = settings_of(folder)
     assert (model.name, model.base_path, model.model_platform) == ("intents", "/models/intents", "tensorflow")
-    assert batching.max_batch_size.value == 2048 // 128
-    assert batching.max_batch_size.value * batching.max_enqueued_batches.value == 512
-    assert batching.batch_timeout_micros.value > 0 and batching.num_batch_threads.value > 0
+    # As in tensorflow_serving/servables/tensorflow/session_bundle_config.proto.
+    assert batching.keys() == {"max_batch_size", "batch_timeout_micros", "max_enqueued_batches", "num_batch_threads"}
+    assert min(batching.values()) > 0 and batching["max_batch_size"] == 2048 // 128
+    assert batching["max_batch_size"] * batching["max_enqueued_batches"] == 512
 
 
 def records_of(version):
@@ -112,12 +93,11 @@ def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
     assert outputs["tokens"].tolist() == [[b"[CLS]", b"a", b"[SEP]"]] and outputs["attention"].shape == (1, 1, 4, 3, 3)
 
 
-def test_the_warm_up_of_a_compiled_model_has_each_length_in_batches_that_are_accepted(tmp_path, monkeypatch,
-                                                                                      batching_parameters):
+def test_the_warm_up_of_a_compiled_model_has_each_length_in_batches_that_are_accepted(tmp_path, monkeypatch):
     monkeypatch.setattr(serving_folder, "export_text_model", lambda *_, **options: os.makedirs(_[2]))
     export_version(BertSpanLabeler(BertLayer(dataclasses.replace(TINY, max_position_embeddings=384))), TOKENIZER,
                    tmp_path / "spans", max_length=384, jit_compile=True)
-    most = settings_of(tmp_path / "spans", batching_parameters)[1].max_batch_size.value
+    most = settings_of(tmp_path / "spans")[1]["max_batch_size"]
     shapes = set()
     for record in records_of(tmp_path / "spans" / "1"):
         inputs = record.predict_log.request.inputs
@@ -135,7 +115,7 @@ def test_choices_are_four_a_prompt(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow("a folder as TensorFlow Serving reads and runs it")
-def test_versions_go_up_and_settings_changed_by_hand_stay(run, folder, batching_parameters):
+def test_versions_go_up_and_settings_changed_by_hand_stay(run, folder):
     before = {path: path.stat().st_mtime_ns for path in (folder / "1").rglob("*")}
     with open(folder / "batching_parameters.txt", "a") as file:
         file.write("# slower\n")
@@ -146,78 +126,14 @@ def test_versions_go_up_and_settings_changed_by_hand_stay(run, folder, batching_
     assert (status, output) == (0, [str(folder / "8")])
     assert {path: path.stat().st_mtime_ns for path in (folder / "1").rglob("*")} == before
     assert (folder / "batching_parameters.txt").read_text().endswith("# slower\n")
-    model, batching = settings_of(folder, batching_parameters)
-    assert (model.name, batching.max_batch_size.value) == ("other", 16)
+    model, batching = settings_of(folder)
+    assert (model.name, batching["max_batch_size"]) == ("other", 16)
     assert sorted(path.name for path in folder.iterdir()) == [
         "1", "7", "8", "batching_parameters.txt", "models.config", "notes"]
     saved_model = SavedModel(str(folder / "8"), 1)
     outputs, = saved_model.run("serving_default", [{"text": np.array([b"play music"], object)}])
     saved_model.close()
     assert outputs["label"].shape == (1,)
-
-
-def write_number(path, number):
-    """Writes a SavedModel that returns a number, and that appears at once."""
-    module = tf.Module()
-    module.function = tf.function(lambda: {"number": tf.constant(number)}, input_signature=[])
-    tf.saved_model.save(module, f"{path}.new", {"serving_default": module.function})
-    os.rename(f"{path}.new", path)
-
-
-@pytest.mark.slow("versions that are broken in each way")
-def test_a_broken_version_stops_no_other_and_is_logged_once(tmp_path, caplog, monkeypatch):
-    folder, settings = tmp_path / "models", Settings(models={}, row_wise={}, host="", port=0, grpc_port=0, workers=1,
-                                                     body_timeout_s=1, grace_s=1, drain_s=0)
-    model, vanishing = Model("m", str(folder), settings), folder / "7"
-    caplog.set_level(logging.INFO, "keras_bert.serving")
-
-    def fingerprint(path, original=model_module._fingerprint):
-        value = original(path)
-        shutil.rmtree(vanishing, ignore_errors=True)  # between the two times that it is read
-        return value
-
-    async def check():
-        """The versions that failed now, and the served one."""
-        caplog.clear()
-        await model._check_folder()
-        failed = [record.msg["version"] for record in caplog.records if record.msg["event"] == "failed"]
-        return failed, model.current and model.current.number
-
-    async def main():
-        assert await check() == ([6, 5, 4, 3, 2], 1)
-        assert all(f"models/{number}" in model.states[number][1] for number in range(2, 7))
-        assert await check() == ([], 1)
-        (folder / "6").chmod(0o700)  # as if it had been unreadable
-        (folder / "5").unlink()
-        write_number(tmp_path / "later", 5)
-        shutil.copytree(tmp_path / "later", vanishing)
-        monkeypatch.setattr(model_module, "_fingerprint", fingerprint)
-        assert await check() == ([7, 6], 4)
-        shutil.rmtree(folder)
-        monkeypatch.setattr(asyncio, "sleep", end_after_two)
-        with pytest.raises(KeyError):
-            await model._watch()
-        await model.current.close()
-
-    turns = itertools.count()
-
-    async def end_after_two(_):
-        if next(turns):
-            raise KeyError
-
-    folder.mkdir()
-    write_number(folder / "1", 1)
-    (folder / "2").mkdir(0o000)
-    (folder / "3").mkdir()
-    (folder / "3/saved_model.pb").symlink_to(tmp_path / "nothing")
-    (folder / "4").symlink_to(tmp_path / "later")
-    (folder / "5").symlink_to("5")
-    (folder / "6").mkdir()
-    (folder / "6/saved_model.pb").write_bytes(b"broken")
-    assert find_first_version(folder) == (6, str(folder / "6"))
-    asyncio.run(main())
-    warnings = [record.msg["message"] for record in caplog.records if record.msg["event"] == "warning"]
-    assert warnings == [f"{folder}: cannot be read: No such file or directory"]
 
 
 def test_exports_at_once_take_different_numbers(tmp_path):

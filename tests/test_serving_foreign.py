@@ -2,7 +2,9 @@
 
 import asyncio
 import dataclasses
+import itertools
 import json
+import logging
 import shutil
 import threading
 
@@ -13,11 +15,12 @@ from serving_server import assert_same, write_function
 from tensorflow_serving.apis import predict_pb2
 
 from keras_bert.serving import grpc_api, version
+from keras_bert.serving import model as model_module
 from keras_bert.serving.logs import Entry
 from keras_bert.serving.memory import MemoryBudget
 from keras_bert.serving.model import Model
 from keras_bert.serving.saved_model import SavedModel
-from keras_bert.serving.settings import Settings
+from keras_bert.serving.settings import Settings, find_first_version
 from keras_bert.serving.tensors import RequestError
 from keras_bert.serving.version import LoadedVersion
 
@@ -25,8 +28,7 @@ import zoo
 
 SETTINGS = Settings(
     models={}, row_wise={}, host="", port=0, grpc_port=0, workers=1, max_batch_tokens=100, batch_timeout_ms=0,
-    max_queue=9, max_body=16 * 2**20, max_output=2**25, max_instances=1024, max_characters=1000, body_timeout_s=1,
-    timeout_s=300, grace_s=1, drain_s=0)
+    max_characters=1000, body_timeout_s=1, timeout_s=300, grace_s=1, drain_s=0)
 TEXTS = np.array([f"secret {number} {'word ' * (number % 7)}".encode() for number in range(20)], object)
 
 
@@ -167,3 +169,58 @@ def test_what_takes_long_neither_stops_the_event_loop_nor_grows_beyond_the_limit
 
     asyncio.run(main())
     assert len(threads) == 6 and threading.main_thread() not in threads.values()
+
+
+@pytest.mark.slow("versions that are broken in each way")
+def test_a_broken_version_stops_no_other_and_is_logged_once(tmp_path, caplog, monkeypatch):
+    folder = tmp_path / "models"
+    model, vanishing = Model("m", str(folder), SETTINGS), folder / "7"
+    caplog.set_level(logging.INFO, "keras_bert.serving")
+
+    def fingerprint(path, original=model_module._fingerprint):
+        value = original(path)
+        shutil.rmtree(vanishing, ignore_errors=True)  # between the two times that it is read
+        return value
+
+    async def check():
+        """The versions that failed now, and the served one."""
+        caplog.clear()
+        await model._check_folder()
+        failed = [record.msg["version"] for record in caplog.records if record.msg["event"] == "failed"]
+        return failed, model.current and model.current.number
+
+    async def main():
+        assert await check() == ([6, 5, 4, 3, 2], 1)
+        assert all(f"models/{number}" in model.states[number][1] for number in range(2, 7))
+        assert await check() == ([], 1)
+        (folder / "6").chmod(0o700)  # as if it had been unreadable
+        (folder / "5").unlink()
+        write_function(tmp_path / "later", serving_default=lambda text: {"text": text})
+        shutil.copytree(tmp_path / "later", vanishing)
+        monkeypatch.setattr(model_module, "_fingerprint", fingerprint)
+        assert await check() == ([7, 6], 4)
+        shutil.rmtree(folder)
+        monkeypatch.setattr(asyncio, "sleep", end_after_two)
+        with pytest.raises(KeyError):
+            await model._watch()
+        await model.current.close()
+
+    turns = itertools.count()
+
+    async def end_after_two(_):
+        if next(turns):
+            raise KeyError
+
+    folder.mkdir()
+    write_function(folder / "1", serving_default=lambda text: {"text": text})
+    (folder / "2").mkdir(0o000)
+    (folder / "3").mkdir()
+    (folder / "3/saved_model.pb").symlink_to(tmp_path / "nothing")
+    (folder / "4").symlink_to(tmp_path / "later")
+    (folder / "5").symlink_to("5")
+    (folder / "6").mkdir()
+    (folder / "6/saved_model.pb").write_bytes(b"broken")
+    assert find_first_version(folder) == (6, str(folder / "6"))
+    asyncio.run(main())
+    warnings = [record.msg["message"] for record in caplog.records if record.msg["event"] == "warning"]
+    assert warnings == [f"{folder}: cannot be read: No such file or directory"]

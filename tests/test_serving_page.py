@@ -18,6 +18,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.select import Select
 from selenium.webdriver.support.wait import WebDriverWait
 from serving_server import serving, write_echo
+from tensorflow_serving.apis import prediction_log_pb2
 
 pytestmark = [pytest.mark.slow("the page in a browser"), pytest.mark.skipif(
     not (shutil.which("chromium") and shutil.which("chromedriver")), reason="needs chromium and chromedriver")]
@@ -271,12 +272,9 @@ def test_examples_are_filled_in_and_the_request_is_shown_as_a_command(page):
 
 def write_slow_echo(path, until):
     """Writes the model of `write_echo`, loaded once there is a file at a path: its warm-up request waits for it."""
-    from tensorflow_serving.apis import prediction_log_pb2
-
     log = prediction_log_pb2.PredictionLog()
-    request = log.predict_log.request
-    request.model_spec.signature_name = "serving_default"
-    request.inputs["text"].CopyFrom(tf.make_tensor_proto([f"until {until}"]))
+    log.predict_log.request.model_spec.signature_name = "serving_default"
+    log.predict_log.request.inputs["text"].CopyFrom(tf.make_tensor_proto([f"until {until}"]))
     extra = write_echo(path, 2) / "assets.extra"
     extra.mkdir()
     with tf.io.TFRecordWriter(str(extra / "tf_serving_warmup_requests")) as file:

@@ -10,17 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import (
-    STRING,
-    Limits,
-    RequestError,
-    Signature,
-    Spec,
-    count_separators,
-    needed_separators,
-    read_request,
-    write_response,
-)
+from keras_bert.serving.tensors import STRING, Limits, RequestError, Signature, Spec, read_request, write_response
 
 TEXT = Signature({"text": Spec(STRING, (None,))}, {})
 IDS = Signature({"ids": Spec(np.dtype("int32"), (None, 1, 2))}, {})
@@ -41,7 +31,7 @@ def read(**request):
 
 def test_the_documented_requests():
     for request, is_rows in (({"instances": ["foo", "bar", "baz"]}, True), ({"inputs": ["foo", "bar", "baz"]}, False),
-                             ({"inputs": {"text": ["foo", "bar", "baz"]}}, False),
+                             ({"inputs": {"text": ["foo", "bar", "baz"]}, "signature_name": ""}, False),
                              ({"instances": [{"text": "foo"}, {"text": "bar"}, {"text": "baz"}]}, True)):
         name, inputs, rows = read(**request)
         assert (name, rows, inputs["text"].tolist()) == ("serving_default", is_rows, [b"foo", b"bar", b"baz"])
@@ -95,10 +85,6 @@ def test_bad_requests_are_named(body, message):
     assert refused.value.status == 400 and message in refused.value.message and len(refused.value.message) < 300
 
 
-def test_an_empty_signature_name_is_the_default():
-    assert read(signature_name="", instances=["a"]).signature == "serving_default"
-
-
 VALUES = st.recursive(st.none() | st.integers() | st.text(st.sampled_from('a\\",[{é')),
                       lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3))
 
@@ -116,12 +102,12 @@ def separators(value):
 def test_separators_are_counted_outside_of_strings(value, ascii_only, block):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tensors, "_BLOCK", block)
-        assert count_separators(json.dumps(value, ensure_ascii=ascii_only).encode()) == tuple(separators(value))
+        assert tensors.count_separators(json.dumps(value, ensure_ascii=ascii_only).encode()) == tuple(separators(value))
 
 
 def test_more_values_than_the_model_takes_are_refused_before_they_are_parsed(monkeypatch):
     texts = {"serving_default": TEXT}
-    limits = Limits(rows=5, separators=needed_separators(texts, 5, 512))
+    limits = Limits(rows=5, separators=tensors.needed_separators(texts, 5, 512))
     body = json.dumps({"instances": [{"text": {"b64": ""}}] * 5, "signature_name": "serving_default"}).encode()
     assert read_request(body, texts, limits)[1]["text"].tolist() == [b""] * 5
     commas = json.dumps({"inputs": ["a, [b], {c} \\\"" * 1000]}).encode()
@@ -139,7 +125,7 @@ def test_more_values_than_the_model_takes_are_refused_before_they_are_parsed(mon
     ("ids", [[1, 2]]), ("any", None), ("flag", None),
     ("named", {"tag": {"b64": ""}, "signal": [1, 2, 3], "sensor": [[1, 2], [3, 4]]})])
 def test_the_limit_of_separators_fits_the_largest_request(name, row):
-    needed = needed_separators({name: SIGNATURES[name]}, 4, 3)
+    needed = tensors.needed_separators({name: SIGNATURES[name]}, 4, 3)
     if row is None:
         assert needed == ((math.inf, math.inf) if name == "any" else (68, 76))
     else:

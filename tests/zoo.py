@@ -186,7 +186,7 @@ def converted(path, case, form):
 def random_row(case, rng):
     """A row of a request."""
     def text():
-        return " ".join(rng.choices(WORDS, k=rng.choice([1, 4, 40])))
+        return " ".join(rng.choices([*WORDS, "각각의", "é🎵!"], k=rng.choice([0, 1, 4, 40])))
 
     return {name: [text() for _ in range(rng.choice([2, 3]))] if name == "choices" else text()
             for name in CASES[case][1].inputs}

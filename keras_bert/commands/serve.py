@@ -12,8 +12,8 @@ from keras_bert.files.utf8 import decode
 from keras_bert.serving.settings import GRPC_PORT, ModelSettings, Settings
 
 # Modules, and the packages that have them.
-_PACKAGES = {"fastapi": "fastapi", "uvicorn": "uvicorn", "uvloop": "uvloop", "httptools": "httptools",
-             "orjson": "orjson", "prometheus_client": "prometheus-client"}
+_PACKAGES = {"starlette": "starlette", "pydantic_core": "pydantic-core", "uvicorn": "uvicorn", "uvloop": "uvloop",
+             "httptools": "httptools", "orjson": "orjson", "prometheus_client": "prometheus-client"}
 
 EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 

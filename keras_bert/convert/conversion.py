@@ -8,14 +8,7 @@ from keras import ops
 
 from keras_bert.arguments import Activation, Path, check, plain
 from keras_bert.convert.remap import with_positions, with_vocabulary
-from keras_bert.convert.task_settings import (
-    describe,
-    open_source,
-    with_activation,
-    with_pairs,
-    with_prompts,
-    with_task,
-)
+from keras_bert.convert.task_settings import describe, open_source, with_settings, with_task
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.text import BertTokenizer
@@ -50,7 +43,8 @@ def _is_kept(tokenizer: BertTokenizer | None, again: BertTokenizer | None, targe
     """Returns True if a tokenizer read again is the same; its rules may be others if the format cannot store them."""
     if tokenizer is None or again is None:
         return tokenizer is again
-    has_same_rules = tokenizer.rules == again.rules or bool(target.rules(tokenizer))
+    has_same_rules = bool(target.rules(tokenizer)) or not target.stores_segments or (
+        tokenizer.rules, tokenizer.has_segments) == (again.rules, again.has_segments)
     return has_same_rules and tokenizer.vocabulary == again.vocabulary
 
 
@@ -143,12 +137,7 @@ def convert(model: Path, output: Path,
         if hidden_act != weights.config.hidden_act:
             report(f"computes {hidden_act} instead of the config's {weights.config.hidden_act}")
         weights = weights.with_config(hidden_act=hidden_act)
-    if activation_fn is not None:
-        weights = with_activation(weights, activation_fn)
-    if pairs is not None:
-        weights = with_pairs(weights, pairs)
-    if query_prompt is not None or document_prompt is not None:
-        weights = with_prompts(weights, query_prompt, document_prompt)
+    weights = with_settings(weights, activation_fn, pairs, query=query_prompt, document=document_prompt)
     if vocab is not None:
         weights, kept, spelled = with_vocabulary(weights, vocab)
         report(f"vocabulary {vocab}: {weights.config.vocab_size} tokens: {kept} kept, {spelled} from the tokens that "

@@ -67,37 +67,38 @@ def with_task(source: Source) -> Source:
         notes += (f"the {len(thresholds)} thresholds are ignored, because the model has {len(labels or ())} labels: "
                   "0.5 for each",)
     if settings["task"] in TASKS:
-        restored(settings | ({} if labels is None else {"labels": labels}), source.path)
+        task, _ = restored(settings | ({} if labels is None else {"labels": labels}), source.path)
+        try:
+            if tokenizer := source.tokenizer:
+                task.check_tokenizer(tokenizer)
+        except InputError as error:
+            raise InputError(f"{source.path}: ", *error.parts) from None
     return dataclasses.replace(source, settings=settings, notes=notes)
 
 
-def with_pairs(weights: Weights, pairs: bool) -> Weights:
-    """Returns the weights with another value of the setting `pairs`; raises an InputError if they have no such one."""
-    if "pairs" not in weights.settings:
-        task = weights.settings.get("task", weights.kind)
-        raise InputError(f"pairs is for models for classification or regression; this one is for {task}")
-    return dataclasses.replace(weights, settings=weights.settings | {"pairs": pairs})
-
-
-def with_activation(weights: Weights, activation_fn: Activation) -> Weights:
-    """Returns the weights with the settings of the task rerank; raises an InputError if they are not those of a model
-    with one value."""
-    if weights.kind != "regression":
-        raise InputError(Option("activation_fn"),
-                         f" is for models for regression or re-ranking; this one is for {weights.kind}")
-    settings = {name: value for name, value in weights.settings.items() if name != "pairs"}
-    return dataclasses.replace(weights, settings=settings | {"task": "rerank", "activation_fn": activation_fn})
-
-
-def with_prompts(weights: Weights, query_prompt: str | None, document_prompt: str | None) -> Weights:
-    """Returns the weights with other prompts for queries and documents; raises an InputError if they are not those of
-    a model for embeddings."""
-    if weights.kind != "embedding":
-        raise InputError(f"prompts are for models for embeddings; this one is for {weights.kind}")
-    prompts = weights.settings.get("prompts", {}) | given(query=query_prompt, document=document_prompt)
-    settings = {name: value for name, value in weights.settings.items()
-                if name not in ("prompts", "default_prompt_name")}
-    return dataclasses.replace(weights, settings=settings | prompts_of(weights.settings | {"prompts": prompts}))
+def with_settings(weights: Weights, activation_fn: Activation | None = None, pairs: bool | None = None,
+                  **prompts: str | None) -> Weights:
+    """Returns the weights with other settings of the task, where they are not None: `activation_fn` makes the task
+    rerank; `prompts` are those named `query` and `document`. Raises an InputError if one is for other kinds of models.
+    """
+    settings = dict(weights.settings)
+    if activation_fn is not None:
+        if weights.kind != "regression":
+            raise InputError(Option("activation_fn"),
+                             f" is for models for regression or re-ranking; this one is for {weights.kind}")
+        settings.pop("pairs", None)
+        settings |= {"task": "rerank", "activation_fn": activation_fn}
+    if pairs is not None:
+        if "pairs" not in settings:
+            raise InputError("pairs is for models for classification or regression; this one is for "
+                             f"{settings.get('task', weights.kind)}")
+        settings["pairs"] = pairs
+    if others := given(**prompts):
+        if weights.kind != "embedding":
+            raise InputError(f"prompts are for models for embeddings; this one is for {weights.kind}")
+        before = {name: settings.pop(name) for name in ("prompts", "default_prompt_name") if name in settings}
+        settings |= prompts_of(before | {"prompts": before.get("prompts", {}) | others})
+    return dataclasses.replace(weights, settings=settings)
 
 
 def describe(settings: dict[str, Any]) -> str:

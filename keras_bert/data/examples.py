@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import os
 import re
 import warnings
 from collections import defaultdict
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_bert.arguments import Path, as_list, is_missing, plural
+from keras_bert.data.rows import parquet_classes
 from keras_bert.data.tables import PUBLISHED, Rows, T, check_columns, read_table, text_of
 from keras_bert.errors import InputError, InputWarning, Option
 
@@ -214,8 +216,10 @@ def label_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -
 def in_order(path: Path | Rows, labels: Iterable[str]) -> list[str]:
     """Returns the different labels of training data: in the order of the `ClassLabel` that has them all, or of numbers
     if all are whole numbers, otherwise of texts."""
-    found = set(labels)
-    for names in path.classes if isinstance(path, Rows) else ():
+    found, classes = set(labels), path.classes if isinstance(path, Rows) else ()
+    if not isinstance(path, Rows) and os.fspath(path).endswith(".parquet"):
+        classes = tuple(parquet_classes(path).values())
+    for names in classes:
         if found <= set(names):
             return sorted(found, key=names.index)
     are_numbers = all(re.fullmatch(r"-?[0-9]{1,99}(\.0+)?", label) for label in found)

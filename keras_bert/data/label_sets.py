@@ -1,17 +1,14 @@
 """Reader of texts that may have any number of labels, for multi-label classification."""
 
-import ast
-import contextlib
 import csv
 import functools
-import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from keras_bert.arguments import Path, is_missing
 from keras_bert.data.examples import Columns, Example, choose_columns, iterate_table
-from keras_bert.data.tables import Rows
+from keras_bert.data.tables import Rows, printed_list
 from keras_bert.errors import InputError, Option
 
 # The data sets, and the names of the labels that their files number from 0.
@@ -24,6 +21,7 @@ _NAMES = {"goemotions": (
     "disgust embarrassment excitement fear gratitude grief joy love nervousness optimism pride realization relief "
     "remorse sadness surprise neutral").split()}
 FLAGS_CURE = "; for a 0 or 1 of each label, make a column of each label's, and pass ", Option("label_columns=…")
+_LIST = re.compile(r"\[.*\]|\{.*\}|\(.*\)|\w+\(\[.*\].*\)", re.DOTALL)  # the last as libraries for arrays print it
 _FLAGS = {"0": False, "0.0": False, "false": False, "1": True, "1.0": True, "true": True}
 
 
@@ -75,9 +73,9 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
 def _listed(path: Path | Rows, row: int, values: dict[str, Any], column: str, delimiter: str,
             names: list[str] | None) -> tuple[str, ...]:
     value: Any = [] if is_missing(values[column]) else values[column]
-    if isinstance(value, str) and value.strip()[0] + value.strip()[-1] in ("[]", "{}", "()"):
-        value = _printed(value.strip())
-        if isinstance(value, str) and value[0] != "(":
+    if isinstance(value, str) and _LIST.fullmatch(value.strip()):
+        value = printed_list(value)
+        if isinstance(value, str) and not re.fullmatch(r"\([^'\"]*\)", value):
             raise InputError(f"{path}: row {row}: {column!r} must have a list as JSON or Python prints it, or a text "
                              f"with {delimiter!r} between the labels; got {value!r:.60}", *FLAGS_CURE)
     if value and isinstance(value, list) and delimiter != ",":
@@ -110,15 +108,9 @@ def _is_label(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool) and str(value).strip() != ""
 
 
-def _printed(text: str) -> Any:
-    """Returns the list that a text is as JSON or Python prints it; any other text stays."""
-    with contextlib.suppress(ValueError, RecursionError):
-        return json.loads(text)
-    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        value = ast.literal_eval(text)
-        if str(value) == text:  # NumPy prints no commas, without which Python joins the labels
-            return list(value) if isinstance(value, tuple) else value
-    return text
+def are_flags(labels: Collection[str]) -> bool:
+    """Returns True for two labels that mean no and yes: 0 and 1, False and True."""
+    return len(labels) == 2 and {_FLAGS.get(label.lower()) for label in labels} == {False, True}
 
 
 def _split(text: str, delimiter: str) -> list[str] | None:

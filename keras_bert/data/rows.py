@@ -20,6 +20,12 @@ from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
 from keras_bert.files.utf8 import MAX_LINE, LongLine, decode, read_lines
 
+# The rule that a row has broken, by a part of the message of the module `csv`.
+_CSV_RULES = {
+    "new-line": "must have quotes around a cell with a carriage return",
+    "unexpected end": "the last cell has no closing quote",
+    "field limit": f"a cell may have at most {MAX_LINE:,} characters; perhaps a closing quote is missing",
+}
 _CELL_LIMIT = threading.Lock()  # held by the thread that has changed the limit of the module `csv`
 NO_QUOTING = "a .tsv file has no quoting: write it with quoting=csv.QUOTE_NONE, or write a .csv file"
 
@@ -33,9 +39,14 @@ class RowFormat(NamedTuple):
     # Takes a path and the columns of a file without a header; returns the columns, None if each row has its own, and
     # the rows. A first line with one of the given columns is a header all the same.
     open: Callable[[Path, Sequence[str] | None], tuple[list[str] | None, Iterator[UnparsedRow]]]
-    # Takes the path, the number of a row, the row and the columns; returns the row's values. Raises an InputError for
-    # an invalid row, a `ShortRow` if it has fewer cells than there are columns.
-    parse: Callable[[Path, int, Any, Sequence[str] | None], dict[str, Any]]
+    # Takes the path, the number of a row and the row; returns its cells, or its values by the names of their columns.
+    cells: Callable[[Path, int, Any], list[str] | dict[str, Any]]
+
+    def parse(self, path: Path, number: int, row: Any, columns: Sequence[str] | None) -> dict[str, Any]:
+        """Returns the values of a row. Raises an InputError if it is invalid, a `ShortRow` if it has fewer cells than
+        there are columns."""
+        cells = self.cells(path, number, row)
+        return _named(path, number, cells, columns or ()) if isinstance(cells, list) else cells
 
 
 class ShortRow(InputError):
@@ -82,15 +93,7 @@ def byte_lines(path: Path, unit: str = "row") -> Iterator[tuple[int, float, byte
 def json_lines(path: Path) -> Iterator[tuple[int, float, dict[str, Any]]]:
     """Yields (row, fraction of the file read so far, object) for each line of a JSON Lines file that is not blank."""
     for row, share, line in _open_json_lines(path, None)[1]:
-        yield row, share, _parse_json_line(path, row, line, None)
-
-
-def json_object(path: Path, row: int, line: str) -> dict[str, Any]:
-    try:
-        _refuse_surrogates(line, values := json.loads(line))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: row {row}: not JSON: {error}") from None
-    return as_object(path, row, values)
+        yield row, share, _json_cells(path, row, line)
 
 
 def json_values(path: Path) -> list[Any]:
@@ -106,6 +109,14 @@ def json_values(path: Path) -> list[Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a JSON file: {error}") from None
     return values
+
+
+def json_rows(path: Path) -> list[tuple[int, dict[str, Any]]]:
+    """Returns (row, object) for the objects in a JSON file, which are an array or follow one another."""
+    values = json_values(path)
+    if len(values) == 1 and isinstance(values[0], list):
+        values = values[0]
+    return [(row, _as_object(path, row, value)) for row, value in enumerate(values, 1)]
 
 
 def _refuse_surrogates(text: str, values: Any) -> None:
@@ -131,12 +142,14 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[A
     row = 0
     try:
         with file, parquet.ParquetFile(file, pre_buffer=False) as table:  # True would keep all that was read
-            names, rows = table.schema_arrow.names, table.metadata.num_rows
+            names, rows, classes = table.schema_arrow.names, table.metadata.num_rows, _classes(table.schema_arrow)
             yield names
             for batch in table.iter_batches(1024, columns=columns):  # each batch is from one row group
                 for values in zip(*batch.columns):
                     row += 1
-                    yield row, row / rows, dict(zip(batch.schema.names, (value.as_py() for value in values)))
+                    yield row, row / rows, {
+                        name: class_of(value.as_py(), classes[name], f"{path}: row {row}: {name!r}", True)
+                        if name in classes else value.as_py() for name, value in zip(batch.schema.names, values)}
     except (pyarrow.ArrowException, OSError) as error:
         raise InputError(f"{path}: not a Parquet file: {' '.join(str(error).split())}; "
                          f"other files end in {', '.join(ROW_FORMATS)}, .json") from None
@@ -146,7 +159,36 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[A
         raise InputError(f"{path}: row {row}: {error}") from None
 
 
-def as_object(path: Path, row: int, value: Any) -> dict[str, Any]:
+def parquet_classes(path: Path) -> dict[str, list[str]]:
+    """Returns the names of the classes of each column of a Parquet file that is a `ClassLabel` of Hugging Face, or a
+    list of them."""
+    _, parquet = import_pyarrow(path)
+    return _classes(parquet.read_schema(path))
+
+
+def _classes(schema: Any) -> dict[str, list[str]]:
+    features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    return {column: names for column, feature in features.items()
+            if (names := (_items(feature) if isinstance(feature, list | dict) else {}).get("names"))}
+
+
+def _items(feature: Any) -> dict[str, Any]:
+    """Returns a feature, or that of the items of a list."""
+    return feature[0] if isinstance(feature, list) else feature.get("feature") or feature
+
+
+def class_of(value: Any, names: list[str], where: str, names_classes: bool) -> Any:
+    """Returns a class of a `ClassLabel`, or a list of classes, as `open_data` does; values that are no number stay."""
+    if isinstance(value, list):
+        return [class_of(part, names, where, names_classes) for part in value]
+    if not isinstance(value, int):
+        return value
+    if not -1 <= value < len(names):
+        raise InputError(f"{where} must be the number of a class, below {len(names)}; got {value}")
+    return None if value == -1 else names[value] if names_classes else value
+
+
+def _as_object(path: Path, row: int, value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InputError(f"{path}: row {row}: must be an object; got {json.dumps(value, ensure_ascii=False)[:40]}")
     return value
@@ -157,9 +199,13 @@ def _open_json_lines(path: Path, header: Sequence[str] | None) -> tuple[None, It
                   or line.decode(errors="replace").removeprefix("\ufeff" if number == 1 else "").strip())
 
 
-def _parse_json_line(path: Path, number: int, line: bytes | LongLine,
-                     columns: Sequence[str] | None) -> dict[str, Any]:
-    return json_object(path, number, decode(line, f"{path}: row {number}", number == 1))
+def _json_cells(path: Path, number: int, line: bytes | LongLine) -> dict[str, Any]:
+    text = decode(line, f"{path}: row {number}", number == 1)
+    try:
+        _refuse_surrogates(text, values := json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: row {number}: not JSON: {error}") from None
+    return _as_object(path, number, values)
 
 
 def _open_tsv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
@@ -187,10 +233,6 @@ def _without_blank_end(rows: Iterator[UnparsedRow]) -> Iterator[UnparsedRow]:
         blank = 0
 
 
-def _parse_tsv(path: Path, number: int, line: bytes | LongLine, columns: Sequence[str] | None) -> dict[str, str]:
-    return _named(path, number, _tsv_cells(path, number, line), columns or ())
-
-
 def _tsv_cells(path: Path, number: int, line: bytes | LongLine) -> list[str]:
     return decode(line, f"{path}: row {number}", number == 1).removesuffix("\n").removesuffix("\r").split("\t")
 
@@ -203,7 +245,7 @@ def _open_csv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iter
         number, share, line = numbered
         if isinstance(line, LongLine):
             raise line
-        # Bytes that are not UTF-8 become surrogates, so that `_parse_csv` refuses only their row.
+        # Bytes that are not UTF-8 become surrogates, so that `_csv_cells` refuses only their row.
         return line.decode(errors="surrogateescape").removeprefix("\ufeff" if number == 1 else "")
 
     def rows() -> Iterator[UnparsedRow]:
@@ -215,7 +257,8 @@ def _open_csv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iter
             except StopIteration:
                 return
             except csv.Error as error:
-                problem = InputError(f"{path}: line {number}: {_csv_rule(str(error))}")
+                rule = next((rule for part, rule in _CSV_RULES.items() if part in str(error)), str(error))
+                problem = InputError(f"{path}: line {number}: {rule}")
                 if "field limit" in str(error):  # as after a long line, the next row cannot be found
                     raise problem from None
                 yield row, share, problem
@@ -233,21 +276,6 @@ def _next_row(reader: Iterator[list[str]]) -> list[str]:
             return next(reader)
         finally:
             csv.field_size_limit(limit)
-
-
-def _csv_rule(problem: str) -> str:
-    """Returns the rule that a row has broken, from the message of the module `csv`."""
-    if "new-line" in problem:
-        return "must have quotes around a cell with a carriage return"
-    if "unexpected end" in problem:
-        return "the last cell has no closing quote"
-    if "field limit" in problem:
-        return f"a cell may have at most {MAX_LINE:,} characters; perhaps a closing quote is missing"
-    return problem
-
-
-def _parse_csv(path: Path, number: int, row: list[str] | InputError, columns: Sequence[str] | None) -> dict[str, str]:
-    return _named(path, number, _csv_cells(path, number, row), columns or ())
 
 
 def _csv_cells(path: Path, number: int, row: list[str] | InputError) -> list[str]:
@@ -283,14 +311,10 @@ def _open_parquet(path: Path, header: Sequence[str] | None) -> tuple[list[str], 
     return next(rows), rows
 
 
-def _parse_parquet(path: Path, number: int, values: dict[str, Any], columns: Sequence[str] | None) -> dict[str, Any]:
-    return values
-
-
 _LINE_FORMATS = {  # of files that may be compressed
-    ".tsv": RowFormat(_open_tsv, _parse_tsv),
-    ".csv": RowFormat(_open_csv, _parse_csv),
-    ".jsonl": RowFormat(_open_json_lines, _parse_json_line),
+    ".tsv": RowFormat(_open_tsv, _tsv_cells),
+    ".csv": RowFormat(_open_csv, _csv_cells),
+    ".jsonl": RowFormat(_open_json_lines, _json_cells),
 }
-ROW_FORMATS = {**_LINE_FORMATS, ".parquet": RowFormat(_open_parquet, _parse_parquet)}
+ROW_FORMATS = {**_LINE_FORMATS, ".parquet": RowFormat(_open_parquet, lambda path, number, values: values)}
 ROW_SUFFIXES = *ROW_FORMATS, *(f"{suffix}.gz" for suffix in _LINE_FORMATS)

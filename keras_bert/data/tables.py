@@ -1,12 +1,15 @@
 """Readers of tables in TSV, CSV, JSON and Parquet files, as streams."""
 
+import ast
 import collections
 import contextlib
 import contextvars
 import dataclasses
 import functools
 import itertools
+import json
 import os
+import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -17,9 +20,8 @@ from keras_bert.data.rows import (
     ROW_FORMATS,
     RowFormat,
     ShortRow,
-    UnparsedRow,
-    as_object,
-    json_values,
+    class_of,
+    json_rows,
     paired_lines,
     suffix_of,
 )
@@ -42,7 +44,7 @@ class Rows:
     name: str  # in error messages
     rows: list[dict[str, Any]]  # the values by the names of their columns
     numbers: list[int] | None = None  # of the rows; None if they count from 1
-    classes: tuple[list[str], ...] = ()  # the names of each `ClassLabel`, in its order
+    classes: tuple[list[str], ...] = ()  # the names of each `ClassLabel`, in its order, first of the labels'
 
     def __str__(self) -> str:
         return self.name
@@ -85,22 +87,13 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = (), names
             raise InputError(f"{name}: row {row}: must be {forms}; got {values!r:.40}")
         values = {str(column): _native(value) for column, value in values.items()}
         for column, names in classes.items():
-            values[column] = _class_of(values.get(column), names, f"{name}: row {row}: {column!r}", names_classes)
+            values[column] = class_of(values.get(column), names, f"{name}: row {row}: {column!r}", names_classes)
         rows.append(values)
     if not rows:
         raise InputError(f"{name}: holds no rows")
-    return Rows(name, rows, classes=tuple(classes.values()))
-
-
-def _class_of(value: Any, names: list[str], where: str, names_classes: bool) -> Any:
-    """Returns a class of a `ClassLabel`, or a list of classes, as `open_data` does; values that are no number stay."""
-    if isinstance(value, list):
-        return [_class_of(part, names, where, names_classes) for part in value]
-    if not isinstance(value, int):
-        return value
-    if not -1 <= value < len(names):
-        raise InputError(f"{where} must be the number of a class, below {len(names)}; got {value}")
-    return None if value == -1 else names[value] if names_classes else value
+    labels = {names[-1] for names in tuples}
+    return Rows(name, rows, classes=tuple(classes[column] for column in sorted(
+        classes, key=lambda column: column not in labels)))
 
 
 def _native(value: Any) -> Any:
@@ -243,6 +236,21 @@ def text_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, la
     return text
 
 
+def printed_list(text: str) -> Any:
+    """Returns the list that a text is as JSON or Python prints it; any other text stays."""
+    text = text.strip()
+    if not text or text[0] + text[-1] not in ("[]", "{}", "()"):
+        return text
+    with contextlib.suppress(ValueError, RecursionError):
+        return json.loads(text)
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        value = ast.literal_eval(text)
+        # NumPy prints no commas, without which Python joins the texts.
+        if re.sub(r"\s", "", str(value)).replace('"', "'") == re.sub(r"\s", "", text).replace('"', "'"):
+            return list(value) if isinstance(value, tuple) else value
+    return text
+
+
 def texts_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, labelled: bool = False) -> list[str]:
     """Returns the list of texts in a column of a row, as `text_of` does."""
     texts = values.get(column)
@@ -253,29 +261,24 @@ def texts_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, l
 
 
 def _read_rows(form: RowFormat, path: Path, header: Sequence[str] | None, short: list[int] | None) -> Table:
-    columns, rows = form.open(path, header)
+    columns, unparsed = form.open(path, header)
+
+    def parsed(rows: Iterable[tuple[int, float, Any]]) -> Iterator[Row]:
+        for row, _, raw in rows:
+            try:
+                yield row, form.parse(path, row, raw, columns)
+            except ShortRow:
+                if short is None:
+                    raise
+                short.append(row)
+
     if columns is None:  # the file is read twice, as the columns are those of all rows
-        return _read_objects(lambda: ((row, form.parse(path, row, raw, None))
-                                      for row, _, raw in form.open(path, header)[1]))
-    return columns, _parsed(form, path, columns, rows, short)
-
-
-def _parsed(form: RowFormat, path: Path, columns: list[str], rows: Iterator[UnparsedRow],
-            short: list[int] | None) -> Iterator[Row]:
-    for row, _, raw in rows:
-        try:
-            yield row, form.parse(path, row, raw, columns)
-        except ShortRow:
-            if short is None:
-                raise
-            short.append(row)
+        return _read_objects(lambda: parsed(form.open(path, header)[1]))
+    return columns, parsed(unparsed)
 
 
 def _read_json(path: Path, *_: Any) -> Table:
-    values = json_values(path)
-    if len(values) == 1 and isinstance(values[0], list):
-        values = values[0]
-    rows = [(row, _flat(as_object(path, row, value))) for row, value in enumerate(values, 1)]
+    rows = [(row, _flat(values)) for row, values in json_rows(path)]
     return _read_objects(lambda: rows)
 
 

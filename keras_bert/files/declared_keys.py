@@ -1,5 +1,5 @@
 """The keys of files that other libraries write, and of requests to the server, with what this package does about each.
-`declared_keys.toml` has them; docs/keys.md is made from it."""
+`declared_keys.toml` has them; docs/keys.py writes them into docs/convert.md."""
 
 import dataclasses
 import functools
@@ -11,6 +11,8 @@ from typing import Any
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, Option
 
+_EMPTY: tuple[Any, ...] = None, "", [], {}
+
 
 @dataclasses.dataclass(frozen=True)
 class Keys:
@@ -20,7 +22,7 @@ class Keys:
         place: the file, and the object in it: `"tokenizer.json: model"`.
         applied: the keys, with spaces between them, that this package follows.
         without_effect: the keys that change no answer, by the reason.
-        neutral: the only values of keys that this package does not follow. null is neutral, too.
+        neutral: the only values of keys that this package does not follow. null and empty values are neutral, too.
     """
 
     place: str
@@ -31,12 +33,13 @@ class Keys:
     def differences(self, values: Mapping[str, Any]) -> dict[str, str]:
         """Returns the keys with a value that this package cannot follow, and for each one the rule and the value."""
         return {key: f"must be {' or '.join(map(str, allowed)) or 'left out'}; got {values[key]!r:.60}"
-                for key, allowed in self.neutral.items() if values.get(key) is not None and values[key] not in allowed}
+                for key, allowed in self.neutral.items()
+                if values.get(key) not in _EMPTY and values[key] not in allowed}
 
     def unknown(self, values: Mapping[str, Any]) -> list[str]:
         """Returns a line for the keys that nothing here knows."""
         known = {*self.applied.split(), *" ".join(self.without_effect.values()).split(), *self.neutral}
-        names = [repr(key) for key, value in values.items() if key not in known and value not in (None, [], {})]
+        names = [repr(key) for key, value in values.items() if key not in known and value not in _EMPTY]
         return [f"{self.place}: keras_bert does not know {', '.join(names)}, which may change answers"] * bool(names)
 
     def all_differences(self, values: Mapping[str, Any]) -> list[str]:

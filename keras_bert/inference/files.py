@@ -140,7 +140,9 @@ class Answerer:
 
 def answer_columns(model: AnsweringModel, options: dict[str, Any], count: int = 2) -> list[str]:
     """Answers `count` equal examples of `count` words. Returns the columns of an answer."""
-    example = _example(model.task, count)
+    text = " ".join("a" * count)
+    example = model.task.example(*(
+        [text] * (count + 1) if name == "choices" else text for name in model.task.inputs))
     answers, _ = model.answer_with_cuts([example] * count, **options)
     return list(model.task.record(example, answers[0]))
 
@@ -151,12 +153,6 @@ def check_kept(keep_columns: Sequence[str], names: Sequence[str]) -> None:
         if name in names:
             raise InputError(Option("keep_columns"), f" must be others than the columns of the answers, "
                              f"{', '.join(names)}; got {name}")
-
-
-def _example(task: Task, count: int) -> Any:
-    """Returns an example of texts of `count` words."""
-    text = " ".join("a" * count)
-    return task.example(*([text] * (count + 1) if name == "choices" else text for name in task.inputs))
 
 
 def _name_shards(paths: list[str], output: str) -> dict[str, str]:

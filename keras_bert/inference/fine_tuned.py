@@ -102,9 +102,6 @@ class FineTuned(TaskModel):
             batch_size = 32
         return run_model(self.model, encoded.batched(self.tokenizer), batch_size)
 
-    def with_task(self, task: Task) -> Self:
-        return dataclasses.replace(self, task=task)
-
 
 def load_tuned(model: str, embedding: Mapping[str, Any]) -> FineTuned:
     """Returns the model of a folder that finetune wrote. Of anything else, or for arguments of a `BertEmbedder`, which

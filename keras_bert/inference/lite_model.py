@@ -84,9 +84,6 @@ class LiteModel(TaskModel):
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         return group_outputs(encoded, self.outputs_of_rows(rows_of(encoded), batch_size or _BATCH))
 
-    def with_task(self, task: Task) -> Self:
-        return dataclasses.replace(self, task=task)
-
     def outputs_of_rows(self, rows: Sequence[tuple[list[int], int]], batch_size: int) -> list:
         """Returns the output of the Keras model for each row of `BertTokenizer.pack`. Batches are of rows of the same
         length, because LiteRT computes padding too; and small, because each interpreter keeps the memory of its largest

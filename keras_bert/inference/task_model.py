@@ -1,10 +1,11 @@
 """`TaskModel`: what every model of a task has in common, whatever computes its outputs."""
 
 import abc
+import dataclasses
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from keras_bert.text import BertTokenizer
 
 
 class TaskModel(abc.ABC):
-    """A model that reads, encodes, answers and scores the data of a task. Needs neither TensorFlow nor Keras.
+    """A model that reads, encodes, answers and scores the data of a task. Needs neither TensorFlow nor Keras. Its
+    classes are dataclasses.
 
     Attributes:
         tokenizer: the model's `BertTokenizer`.
@@ -37,9 +39,9 @@ class TaskModel(abc.ABC):
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         """Returns the model's output for each row of `Encoded` examples: an array, or a dict of arrays."""
 
-    @abc.abstractmethod
     def with_task(self, task: Task) -> Self:
         """Returns a copy with the same weights and another task, for instance another threshold."""
+        return dataclasses.replace(cast(Any, self), task=task)
 
     def save_settings(self, folder: Path) -> None:
         """Writes the task's labels and settings, which change when a threshold is chosen, and the columns."""

@@ -79,8 +79,7 @@ class ConfiguredLayer(QuantizableLayer):
             name=name)
 
     def make_norm(self, name: str) -> keras.layers.LayerNormalization:
-        return keras.layers.LayerNormalization(
-            epsilon=self.config.layer_norm_eps, dtype=self.dtype_policy, name=name)
+        return keras.layers.LayerNormalization(epsilon=self.config.layer_norm_eps, dtype=self.dtype_policy, name=name)
 
     def activate(self, x: Tensor) -> Tensor:
         """Applies the config's `hidden_act`."""
@@ -92,8 +91,7 @@ class ConfiguredLayer(QuantizableLayer):
         return getattr(ops, name)(x)
 
     def _initializer(self) -> str | keras.initializers.Initializer:
-        return "zeros" if _HAS_ZEROS.get() else keras.initializers.TruncatedNormal(
-            stddev=self.config.initializer_range)
+        return "zeros" if _HAS_ZEROS.get() else keras.initializers.TruncatedNormal(stddev=self.config.initializer_range)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"config": self.config.to_dict()}

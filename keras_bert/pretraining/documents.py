@@ -24,8 +24,7 @@ class Block:
     share: float  # of the file that has been read at the end of this block, at most 1
 
 
-def read_blocks(path: Path, file: int = 0, text_column: str = "text", split_sentences: bool = False
-                ) -> Iterator[Block]:
+def read_blocks(path: Path, file: int = 0, text_column: str = "text", split_sentences: bool = False) -> Iterator[Block]:
     """Yields the blocks of a file, which is read as a stream.
 
     A block ends once it has at least a million characters; the last one ends with the file. So no block is larger than

@@ -4,9 +4,10 @@
 import asyncio
 import functools
 import importlib.resources
+import json
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
@@ -15,6 +16,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
+from keras_bert import __version__
 from keras_bert.serving import body as request_body
 from keras_bert.serving import embeddings, logs, metrics, rerank
 from keras_bert.serving.memory import RequestMemory
@@ -25,6 +27,8 @@ from keras_bert.serving.tensors import DEFAULT, Limits, RequestError
 from keras_bert.serving.version import in_thread_if_large
 
 Answer = Callable[[Request], Awaitable[Response]]  # the function of an endpoint
+_FILES = importlib.resources.files("keras_bert.serving")
+_DOCUMENT = (_FILES / "openapi.json").read_bytes()  # written by hand; of a server with a token
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What endpoints read from a request.
@@ -109,8 +113,7 @@ async def models(request: Request) -> Response:
 async def embed(request: Request) -> Response:
     body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
     async with answering(request, server.settings.timeout_s):
-        asked = await in_thread_if_large(
-            len(body), embeddings.Request, body, _widest_limits(server), memory.reserve)
+        asked = await in_thread_if_large(len(body), embeddings.Request, body, _widest_limits(server), memory.reserve)
         with server.find(asked.model, entry).lease(None, entry) as version:
             inputs = await in_thread_if_large(len(body), asked.inputs, version.model.signatures, version.limits)
             outputs, estimated_tokens = await version.predict(
@@ -123,14 +126,12 @@ async def embed(request: Request) -> Response:
 async def rerank_documents(request: Request, form: rerank.Form) -> Response:
     body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
     async with answering(request, server.settings.timeout_s):
-        asked = await in_thread_if_large(
-            len(body), rerank.Request, body, _widest_limits(server), memory.reserve, form)
+        asked = await in_thread_if_large(len(body), rerank.Request, body, _widest_limits(server), memory.reserve, form)
         name = asked.choose([name for name, model in server.models.items()
                              if model.current and rerank.can_rerank(model.current.model.signatures)]
                             or [name for name, model in server.models.items() if not model.current][:1])  # is loading
         with server.find(name, entry).lease(None, entry) as version:
-            inputs = await in_thread_if_large(len(body), asked.inputs, name, version.model.signatures,
-                                              version.limits)
+            inputs = await in_thread_if_large(len(body), asked.inputs, name, version.model.signatures, version.limits)
             outputs, tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory, asked.keys)
         size = count_bytes(outputs)
         if asked.returns_texts:
@@ -151,12 +152,11 @@ async def prometheus(_: Request) -> Response:
 
 
 async def openapi(request: Request) -> Response:
-    def describe() -> dict[str, Any]:
-        from keras_bert.serving import document  # it imports FastAPI, for as long as the rest of the server
-
-        return document.openapi(bool(server_of(request).settings.token))
-
-    return JSONResponse(await asyncio.to_thread(describe))
+    document = json.loads(_DOCUMENT)
+    document["info"]["version"] = __version__
+    if not server_of(request).settings.token:
+        del document["security"], document["components"]["securitySchemes"]
+    return JSONResponse(document)
 
 
 async def healthz(_: Request) -> Response:
@@ -188,7 +188,7 @@ _MEDIA_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascrip
 
 def page_routes() -> Iterator[Route]:
     """Returns routes for the page's files. Not `StaticFiles`, which would answer for all paths."""
-    for file in (importlib.resources.files("keras_bert.serving") / "page").iterdir():
+    for file in (_FILES / "page").iterdir():
         response = Response(file.read_bytes(), headers=_PAGE_HEADERS,
                             media_type=_MEDIA_TYPES[os.path.splitext(file.name)[1]])
         yield Route(f"/{file.name}".removesuffix("index.html"), response, methods=["GET"])  # a Response is an ASGI app
@@ -198,7 +198,7 @@ def page_routes() -> Iterator[Route]:
 # The application
 
 
-# The methods and endpoints of paths; `document.py` describes them.
+# The methods and endpoints of paths; `openapi.json` describes them.
 OF_MODEL: dict[str, tuple[str, Answer]] = {
     ":predict": ("POST", predict), ":classify": ("POST", reject_examples), ":regress": ("POST", reject_examples),
     "/metadata": ("GET", metadata), "": ("GET", status)}

@@ -9,7 +9,7 @@ import orjson
 
 from keras_bert.files.declared_keys import declared
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, check_keys, parse, show
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, check_keys, check_rules, parse
 
 PATH = "/v1/embeddings"
 _KEYS = "model", "input", "encoding_format", "dimensions", "prompt_name"
@@ -26,18 +26,15 @@ class Request:
         check_keys(request, declared()[PATH])
         values: list[Any] = [*map(request.get, _KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values
-        if not isinstance(self.model, str):
-            raise RequestError(400, f"model: must be the name of a model; got {show(self.model)}")
-        if encoding not in (None, "float", "base64"):
-            raise RequestError(400, f"encoding_format: must be float or base64; got {show(encoding)}")
-        if self.dimensions is not None and (type(self.dimensions) is not int or self.dimensions < 1):
-            raise RequestError(400, f"dimensions: must be a whole number, at least 1; got {show(self.dimensions)}")
-        if not isinstance(prompt_name, str | None):
-            raise RequestError(400, f"prompt_name: must be a string; got {show(prompt_name)}")
         self.signature = prompt_name or DEFAULT
         self.texts, self.is_base64 = [texts] if isinstance(texts, str) else texts, encoding == "base64"
-        if not isinstance(self.texts, list) or not self.texts:
-            raise RequestError(400, f"input: must be a string or a list of at least one string; got {show(texts)}")
+        check_rules(("model", self.model, "the name of a model", isinstance(self.model, str)),
+                    ("encoding_format", encoding, "float or base64", encoding in (None, "float", "base64")),
+                    ("dimensions", self.dimensions, "a whole number, at least 1",
+                     self.dimensions is None or type(self.dimensions) is int and self.dimensions > 0),
+                    ("prompt_name", prompt_name, "a string", isinstance(prompt_name, str | None)),
+                    ("input", texts, "a string or a list of at least one string",
+                     isinstance(self.texts, list) and self.texts))
         if isinstance(self.texts[0], int | list):
             raise RequestError(400, "input: must be texts; got token ids, but the model has a tokenizer of its own (in "
                                     "LangChain, pass check_embedding_ctx_length=False)")
@@ -52,7 +49,7 @@ class Request:
         if self.signature not in embedders:
             prompts = [name for name in embedders if name != DEFAULT]
             rule = f"one of {', '.join(prompts)}" if prompts else f"left out: {self.model} has no prompts"
-            raise RequestError(400, f"prompt_name: must be {rule}; got {show(self.signature)}")
+            raise RequestError(400, f"prompt_name: must be {rule}; got {tensors.show(self.signature)}")
         (name, spec), = signatures[self.signature].inputs.items()
         return {name: tensors.to_array(self.texts, spec, "input", limits)}
 

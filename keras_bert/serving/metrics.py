@@ -35,8 +35,7 @@ COMPUTE = _by_labels(Histogram(
     "keras_bert_batch_seconds", "What the calls of the model took.", ["model"], buckets=_SECONDS))
 BATCH = _by_labels(Histogram("keras_bert_batch_requests", "Requests in a batch.", ["model"], buckets=_COUNTS))
 TOKENS = _by_labels(Counter("keras_bert_tokens", "Tokens, estimated.", ["model"]))
-QUEUE = _by_labels(Gauge(
-    "keras_bert_queue_requests", "Requests that wait.", ["model"], multiprocess_mode="livesum"))
+QUEUE = _by_labels(Gauge("keras_bert_queue_requests", "Requests that wait.", ["model"], multiprocess_mode="livesum"))
 QUEUE_TOKENS = _by_labels(Gauge(
     "keras_bert_queue_tokens", "Tokens of the requests that wait, estimated.", ["model"], multiprocess_mode="livesum"))
 REJECTED = _by_labels(Counter("keras_bert_rejected_requests", "Requests rejected because too much waits.", ["model"]))

@@ -200,8 +200,7 @@ class Model:
         self._failed.pop(number, None)
         self.states[number] = "AVAILABLE", ""
         metrics.VERSION(self.name, number).set(1)
-        logger.info({"event": "available", "model": self.name, "version": number,
-                     "row_wise": sorted(model.row_wise)})
+        logger.info({"event": "available", "model": self.name, "version": number, "row_wise": sorted(model.row_wise)})
         for message in self._warnings(model):
             logger.warning({"event": "warning", "model": self.name, "version": number, "message": message})
         return True

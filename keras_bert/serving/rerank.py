@@ -13,7 +13,7 @@ import orjson
 
 from keras_bert.files.declared_keys import declared
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, Signatures, check_keys, show
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, Signatures, check_rules
 
 Form = Literal["tei", "v1", "v2"]
 PATHS: dict[str, Form] = {"/rerank": "tei", "/v1/rerank": "v1", "/v2/rerank": "v2"}
@@ -36,22 +36,18 @@ class Request:
 
     def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve, form: Form) -> None:
         self._form, values = form, tensors.parse(body, limits, reserve)
-        check_keys(values, declared()[_PATH_OF[form]])
+        tensors.check_keys(values, declared()[_PATH_OF[form]])
         self.keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
-        if not isinstance(self.model, str | None):
-            raise RequestError(400, f"model: must be the name of a model; got {show(self.model)}")
-        if not isinstance(self._query, str):
-            raise RequestError(400, f"query: must be a string; got {show(self._query)}")
-        documents = values.get(key := self.keys[_DOCUMENT])
-        if not isinstance(documents, list) or not documents:
-            raise RequestError(400, f"{key}: must be a list of at least one string; got {show(documents)}")
+        key, top_n = self.keys[_DOCUMENT], values.get("top_n")
+        documents: Any = values.get(key)
+        check_rules(("model", self.model, "the name of a model", isinstance(self.model, str | None)),
+                    ("query", self._query, "a string", isinstance(self._query, str)),
+                    (key, documents, "a list of at least one string", isinstance(documents, list) and documents),
+                    ("top_n", top_n, "a whole number, at least 1", top_n is None or type(top_n) is int and top_n > 0))
         # Jina and Cohere's version 1 also take objects.
         self._documents = [document.get("text") if isinstance(document, dict) and form == "v1" else document
                            for document in documents]
-        top_n = values.get("top_n")
-        if top_n is not None and (type(top_n) is not int or top_n < 1):
-            raise RequestError(400, f"top_n: must be a whole number, at least 1; got {show(top_n)}")
         self._top_n = len(documents) if top_n is None else top_n
         self._raw_scores = form == "tei" and _read_bool(values, "raw_scores", False)
         self.returns_texts = {
@@ -102,6 +98,5 @@ class Request:
 
 def _read_bool(values: dict[str, Any], key: str, default: bool) -> bool:
     value = values.get(key)
-    if not isinstance(value, bool | None):
-        raise RequestError(400, f"{key}: must be true or false; got {show(value)}")
+    check_rules((key, value, "true or false", isinstance(value, bool | None)))
     return default if value is None else value

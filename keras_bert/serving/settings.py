@@ -1,10 +1,11 @@
 """The settings of a server, and the folders and addresses that they name."""
 
 import dataclasses
+import importlib.util
 import ipaddress
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
@@ -69,6 +70,18 @@ class Settings(ModelSettings):
         allowed = {"", "localhost", self.host.lower(), *map(host_name, self.allowed_host)}
         return bool(self.token) or name in allowed or "*" in allowed or is_address(name)
 
+    def check_litert(self, versions: dict[str, tuple[int, str] | None]) -> None:
+        """Raises an `InputError` if a LiteRT folder cannot be served with these settings, or by what is installed."""
+        for name, version in versions.items():
+            if version is None or is_saved_model(version[1]):
+                continue
+            if not importlib.util.find_spec("ai_edge_litert"):
+                raise InputError(f"{version[1]}: is a LiteRT folder, which needs more packages: pip install "
+                                 "ai-edge-litert")
+            for signature in self.row_wise.get(name, ()):
+                raise InputError(f"--row_wise={name}:{signature}: must be left out for a LiteRT folder, whose texts "
+                                 "never run in batches")
+
 
 def host_name(host: str) -> str:
     """Returns the name or address in a header `Host`, without the port, in lower case."""
@@ -106,6 +119,21 @@ def find_first_version(path: str) -> tuple[int, str]:
         raise InputError(f"{versions[max(versions)]}: must be a SavedModel or a LiteRT folder; there is neither "
                          f"{SAVED_MODEL} nor {FILE}")
     return max(whole), versions[max(whole)]
+
+
+def needs_tensorflow(models: Mapping[str, str]) -> bool:
+    """Returns True if there is a SavedModel among the versions, or a folder without a version, where one may appear;
+    and TensorFlow is installed. Raises an `InputError` if a model has SavedModels alone, and it is not."""
+    is_installed = importlib.util.find_spec("tensorflow") is not None
+    needs = False
+    for path in models.values():
+        versions = find_versions(path)
+        found = next(filter(is_saved_model, versions.values()), None)
+        if found and not is_installed and not any(map(is_litert, versions.values())):
+            raise InputError(f"{found}: is a SavedModel, which needs TensorFlow: pip install tensorflow; or serve the "
+                             "folder of keras-bert export litert")
+        needs = needs or bool(found) or not versions
+    return needs and is_installed
 
 
 def is_saved_model(folder: str) -> bool:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import IO
 
 from prometheus_client.multiprocess import mark_process_dead
@@ -22,15 +22,7 @@ from keras_bert import startup
 from keras_bert.errors import InputError
 from keras_bert.files.workspaces import is_empty
 from keras_bert.serving import logs, metrics
-from keras_bert.serving.settings import (
-    GRPC_PORT,
-    Settings,
-    find_first_version,
-    find_versions,
-    format_address,
-    is_litert,
-    is_saved_model,
-)
+from keras_bert.serving.settings import GRPC_PORT, Settings, find_first_version, format_address, needs_tensorflow
 from keras_bert.terminal import print_error
 
 _SIGNALS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
@@ -59,8 +51,8 @@ def supervise(settings: Settings) -> None:
     """
     versions = {name: None if os.path.isdir(path) and is_empty(path) else find_first_version(path)
                 for name, path in settings.models.items()}
-    _check_litert(settings, versions)
-    tensorflow = _needs_tensorflow(settings.models)
+    settings.check_litert(versions)
+    tensorflow = needs_tensorflow(settings.models)
     without_grpc = _why_not_grpc(tensorflow)
     if without_grpc and settings.grpc_port is not None:
         raise InputError(f"--grpc_port={settings.grpc_port}: must be left out while gRPC is off: {without_grpc}")
@@ -111,33 +103,6 @@ class _Log:
     def close(self) -> None:
         os.close(self._writer)
         self._thread.join(1)  # not forever: nobody may read the log
-
-
-def _check_litert(settings: Settings, versions: dict[str, tuple[int, str] | None]) -> None:
-    """Raises an `InputError` if a LiteRT folder cannot be served with these settings, or by what is installed."""
-    for name, version in versions.items():
-        if version is None or is_saved_model(version[1]):
-            continue
-        if not importlib.util.find_spec("ai_edge_litert"):
-            raise InputError(f"{version[1]}: is a LiteRT folder, which needs more packages: pip install ai-edge-litert")
-        for signature in settings.row_wise.get(name, ()):
-            raise InputError(f"--row_wise={name}:{signature}: must be left out for a LiteRT folder, whose texts never "
-                             "run in batches")
-
-
-def _needs_tensorflow(models: Mapping[str, str]) -> bool:
-    """Returns True if there is a SavedModel among the versions, or a folder without a version, where one may appear;
-    and TensorFlow is installed. Raises an `InputError` if a model has SavedModels alone, and it is not."""
-    is_installed = importlib.util.find_spec("tensorflow") is not None
-    needs = False
-    for path in models.values():
-        versions = find_versions(path)
-        found = next(filter(is_saved_model, versions.values()), None)
-        if found and not is_installed and not any(map(is_litert, versions.values())):
-            raise InputError(f"{found}: is a SavedModel, which needs TensorFlow: pip install tensorflow; or serve the "
-                             "folder of keras-bert export litert")
-        needs = needs or bool(found) or not versions
-    return needs and is_installed
 
 
 def _why_not_grpc(tensorflow: bool) -> str:

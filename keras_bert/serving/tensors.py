@@ -143,8 +143,7 @@ def read_request(body: bytes, signatures: Signatures, limits: Limits = Limits(),
     """Reads the JSON of a predict request. A `RequestError` names the key, the row and what was expected."""
     request = parse(body, limits, reserve)
     name = request.get("signature_name", DEFAULT)
-    if not isinstance(name, str):
-        raise RequestError(400, f"signature_name: must be a string; got {show(name)}")
+    check_rules(("signature_name", name, "a string", isinstance(name, str)))
     name = name or DEFAULT  # as in gRPC, whose messages have "" by default
     specs = find_signature(signatures, name).inputs
     if ("instances" in request) == ("inputs" in request):
@@ -228,6 +227,14 @@ def parse(body: bytes, limits: Limits, reserve: Reserve) -> dict[str, Any]:
     return request
 
 
+def check_rules(*rules: tuple[str, Any, str, object]) -> None:
+    """Raises a `RequestError` that names the first key whose value breaks its rule: the key, its value, what it must
+    be, and True if it is."""
+    for key, value, rule, holds in rules:
+        if not holds:
+            raise RequestError(400, f"{key}: must be {rule}; got {show(value)}")
+
+
 def check_keys(values: Mapping[str, Any], keys: Keys) -> None:
     """Raises a `RequestError` if a key of a request has a value with which other servers would answer differently.
     Unknown keys are ignored, because clients send what only some servers know."""
@@ -241,8 +248,7 @@ def _columns_of_rows(rows: Any, specs: Mapping[str, Spec]) -> dict[str, list]:
         if spec.shape == ():
             raise RequestError(400, f"instances: {name}: must be {spec}, without rows: ask with inputs instead of "
                                     "instances")
-    if not isinstance(rows, list) or not rows:
-        raise RequestError(400, f"instances: must be a list of at least one row; got {show(rows)}")
+    check_rules(("instances", rows, "a list of at least one row", isinstance(rows, list) and rows))
     if len(specs) == 1 and not _is_object(rows[0]):
         return {name: rows for name in specs}
     for number, row in enumerate(rows, 1):

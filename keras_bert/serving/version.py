@@ -8,21 +8,13 @@ from typing import TypeVar, TypeVarTuple
 import numpy as np
 import orjson
 
-from keras_bert.serving import metrics
+from keras_bert.serving import metrics, tensors
 from keras_bert.serving.batcher import Batcher, Overloaded, Part
 from keras_bert.serving.logs import Entry, logger
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.served_model import RowMismatch, ServedModel, check_rows, count_bytes, count_rows
 from keras_bert.serving.settings import ModelSettings
-from keras_bert.serving.tensors import (
-    STRING,
-    Arrays,
-    Limits,
-    RequestError,
-    needed_separators,
-    read_request,
-    write_response,
-)
+from keras_bert.serving.tensors import STRING, Arrays, RequestError
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -46,9 +38,9 @@ class LoadedVersion:
 
     def __init__(self, name: str, number: int, model: ServedModel, settings: ModelSettings) -> None:
         self.number, self.model, self.leases = number, model, 0
-        self.limits = Limits(
+        self.limits = tensors.Limits(
             settings.max_instances, f"{settings.prefix}max_instances", model.max_values, settings.max_body,
-            needed_separators(model.signatures, settings.max_instances, model.max_values))
+            tensors.needed_separators(model.signatures, settings.max_instances, model.max_values))
         self._name, self._settings = name, settings
         self._classes = orjson.dumps(model.labels) if model.labels else b""
         self._threads = concurrent.futures.ThreadPoolExecutor(model.parallel)
@@ -60,10 +52,10 @@ class LoadedVersion:
     async def answer(self, body: bytes, entry: Entry, memory: RequestMemory) -> bytes:
         """Answers a predict request, JSON to JSON; see `predict`."""
         signature, inputs, is_rows = await in_thread_if_large(
-            len(body), read_request, body, self.model.signatures, self.limits, memory.reserve)
+            len(body), tensors.read_request, body, self.model.signatures, self.limits, memory.reserve)
         outputs, _ = await self.predict(signature, inputs, len(body), entry, memory)
         return await in_thread_if_large(
-            count_bytes(outputs), write_response, outputs, entry.instances if is_rows else None, self._classes)
+            count_bytes(outputs), tensors.write_response, outputs, entry.instances if is_rows else None, self._classes)
 
     async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry, memory: RequestMemory,
                       keys: Mapping[str, str] | None = None) -> tuple[Arrays, int]:
@@ -153,8 +145,7 @@ class LoadedVersion:
         """From now on, runs requests of the signature one by one; logs it the first time."""
         if signature in self.model.row_wise:
             self.model.row_wise.remove(signature)
-            logger.error({"event": "not row-wise", "model": self._name, "version": self.number,
-                          "signature": signature})
+            logger.error({"event": "not row-wise", "model": self._name, "version": self.number, "signature": signature})
 
     async def close(self) -> None:
         """Stops the batches and frees the memory."""

@@ -8,16 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 
-from keras_bert.arguments import (
-    AggregationStrategy,
-    Data,
-    Length,
-    Path,
-    as_texts,
-    check_texts,
-    plural,
-    replace_surrogates,
-)
+from keras_bert.arguments import AggregationStrategy, Data, Length, Path, plural, texts_of_argument
 from keras_bert.data.batches import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError, Option
@@ -306,7 +297,7 @@ class Task:
         if len(given) != len(names):
             raise InputError(f"this model takes {self.describe_input()}, as lists: predict({', '.join(names)}); "
                              f"got {len(given)} {plural('list', len(given))}")
-        checked = [_texts(name, texts) for name, texts in zip(names, given)]
+        checked = [texts_of_argument(name, texts) for name, texts in zip(names, given)]
         if len(set(map(len, checked))) > 1:
             lengths = ", ".join(str(len(texts)) for texts in checked)
             raise InputError(f"{', '.join(names)} must be lists of the same length; got {lengths}")
@@ -357,8 +348,8 @@ class Task:
             yield from [text] if isinstance(text, str) else text or ()
 
     @property
-    def tokens_read(self) -> int | None:
-        """The number of tokens of a text that the model reads at most; None if it reads all."""
+    def tokens_read(self) -> int:
+        """The number of tokens of a text that the model reads at most."""
         return self.max_length - 1 - len(self.inputs)
 
     def same_texts(self, tokenizer: BertTokenizer) -> SameTexts:
@@ -412,19 +403,6 @@ class Task:
     def training_settings(self) -> dict[str, Any]:
         """Returns the settings with those that only training needs, named as the arguments of `finetune`."""
         return self.settings()
-
-
-def _texts(name: str, values: Iterable, unit: str = "row") -> list:
-    """Returns the texts of an argument of `predict`, or a list of texts for each row of its `choices`."""
-    texts = as_texts(name, values)
-    if name == "choices":
-        rows = [_texts(f"choices: row {row}", choices, "choice") for row, choices in enumerate(texts, 1)]
-        for row, choices in enumerate(rows, 1):
-            if len(choices) < 2:
-                raise InputError(f"choices: row {row}: must have at least two choices; got {len(choices)}")
-        return rows
-    check_texts(name, texts, unit)
-    return list(map(replace_surrogates, texts))
 
 
 def run_model(model: Any, batches: TextBatches, batch_size: int | None = None,

@@ -11,7 +11,7 @@ import numpy as np
 from keras_bert.arguments import Path, Pooling, check_rules, given
 from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches
 from keras_bert.data.examples import iterate_examples, label_of, number
-from keras_bert.data.tables import Rows, check_columns, read_table, text_of
+from keras_bert.data.tables import Rows, check_columns, printed_list, read_table, text_of
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks import embedding_scores
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
@@ -29,7 +29,9 @@ LOSSES_OF = {PAIRS: ("multiple_negatives_ranking",), TRIPLETS: ("multiple_negati
              LABELLED: ("cosent", "cosine_similarity", "multiple_negatives_ranking")}
 # The highest scores of published data sets; the lowest are 0.
 _LABELS = "label", "labels", "score", "scores"  # columns of labels; the last two are of pairs alone
-_MEANINGFUL = re.compile("label|score|similar|relevan|negativ|^(hard_)?neg(_?[0-9]+)?$", re.IGNORECASE)  # of columns
+_MEANINGFUL = re.compile(  # of columns
+    "label|score|similar|relevan|negativ|duplicate|target|rating|gold|grade|correlat|distract|^(hard_)?neg(_?[0-9]+)?$|^(y|class|sim)$",
+    re.IGNORECASE)
 HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
 
 
@@ -128,6 +130,7 @@ class Embed(WindowTask):
             return
         names, rows = read_table(path)
         columns, label = [text_column], None
+        negatives: list[str] = []
         if label_column is not None:
             pair, negatives, label = meanings(path, names, text_column, text_pair_column, label_column)
             if not (pair or label) or negatives and (label or not pair):
@@ -137,6 +140,10 @@ class Embed(WindowTask):
             columns += [name for name in (pair, *negatives) if name]
         check_columns(path, names, (*columns, label))
         for row, values in rows:
+            for column in negatives:
+                if isinstance(value := values.get(column), str) and isinstance(printed_list(value), list):
+                    raise InputError(f"{path}: row {row}: {column!r} must be a text; got the list {value:.40}; make a "
+                                     "column of each negative")
             texts = tuple(text_of(path, row, values, column, label_column is not None) for column in columns)
             value = label and label_of(path, row, values, label)
             yield _example(path, texts, EmbedExample(texts, value, row))
@@ -224,8 +231,7 @@ class Embed(WindowTask):
     def encode(self, examples: Sequence[EmbedExample], tokenizer: BertTokenizer) -> Encoded:
         groups = self._with_prompts(examples)
         texts = list(dict.fromkeys(itertools.chain.from_iterable(groups)))
-        packed, cut = self.split_texts(
-            tokenizer, [text for _, text in texts], prompts=[prompt for prompt, _ in texts])
+        packed, cut = self.split_texts(tokenizer, [text for _, text in texts], prompts=[prompt for prompt, _ in texts])
         of_text, longer = dict(zip(texts, packed)), {texts[index] for index in cut}
         windows = [[of_text[text] for text in group] for group in groups]
         rows, firsts = [[of_one[0] for of_one in of_texts] for of_texts in windows], None
@@ -372,13 +378,13 @@ def meanings(path: Path | Rows, names: Sequence[str], text_column: str, text_pai
     unclear = [name for name in others if name not in {*negatives, *labels[:1]} and (
         name in _LABELS if labels else _MEANINGFUL.search(name))]
     if unclear:
-        raise InputError(f"{path}: the column {unclear[0]!r} would change what the rows mean; name it negative_1, "
-                         "pass ", Option(f"label_column={unclear[0]!r}"), ", or leave it out")
+        cure = "name it negative_1" if "neg" in unclear[0].lower() else Option(f"pass label_column={unclear[0]!r}")
+        raise InputError(f"{path}: the column {unclear[0]!r} would change what the rows mean; ", cure,
+                         f", or leave it out{f'; the labels are those of {labels[0]!r}' if labels else ''}")
     return pair, negatives, labels[0] if labels else None
 
 
-def _example(path: Path | Rows, texts: tuple[str, ...], labelled: Any,
-             highest: float = 1.0) -> EmbedExample:
+def _example(path: Path | Rows, texts: tuple[str, ...], labelled: Any, highest: float = 1.0) -> EmbedExample:
     """Returns an example with the row and the label of another. Scores of pairs are divided by the highest one."""
     label = labelled.label
     if label is not None and len(texts) == 2:

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_bert.arguments import Path
 from keras_bert.data.examples import Example, in_order
-from keras_bert.data.label_sets import FLAGS_CURE, iterate_label_sets
+from keras_bert.data.label_sets import FLAGS_CURE, are_flags, iterate_label_sets
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, best_threshold
@@ -140,8 +140,9 @@ class MultiLabel(LabelTask):
         found = {label for example in examples for label in example.label}
         if not found:
             raise InputError(f"{path}: must have texts with labels; no row has one")
-        if not label_columns and found == {"0", "1"} and all(len(example.label) == 2 for example in examples):
-            raise InputError(f"{path}: must not have both labels, 0 and 1, in every row", *FLAGS_CURE)
+        if not label_columns and are_flags(found) and all(len(example.label) == 2 for example in examples):
+            raise InputError(f"{path}: must not have both labels, {' and '.join(sorted(found))}, in every row",
+                             *FLAGS_CURE)
         for label in label_columns or ():
             if label not in found:
                 raise InputError(f"{path}: ", Option("label_columns"), " must have a row with 1 each; "

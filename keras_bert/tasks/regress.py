@@ -23,8 +23,32 @@ def correlations(values: np.ndarray, targets: np.ndarray) -> list[float]:
             for correlate in (stats.pearsonr, stats.spearmanr)]
 
 
+class NumberTask(TextTask):
+    """A task with a number for each text or pair of texts, the first of `exported_outputs`."""
+
+    heads, weights = ("BertRegressor",), "regression"
+
+    def targets(self, examples: Sequence[Example]) -> np.ndarray:
+        """Returns the label of each example: float32 [examples]."""
+        return np.array([example.label for example in examples], np.float32)
+
+    def new_head(self, bert: Encoder, dropout: float) -> Head:
+        from keras_bert.models import BertRegressor
+
+        return BertRegressor(bert, dropout)
+
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> float:
+        return row[next(iter(self.exported_outputs))]
+
+    def record(self, example: Example, answer: float) -> dict[str, Any]:
+        return {name: getattr(example, name) for name in self.inputs} | {next(iter(self.exported_outputs)): answer}
+
+    def cells(self, example: Example, answer: float) -> list[str]:
+        return [f"{answer:.4f}", *self.texts(example)]
+
+
 @dataclasses.dataclass(frozen=True)
-class Regress(TextTask):
+class Regress(NumberTask):
     """Regression, as in STS-B (Devlin et al., 2018, section 4.1; GLUE: Wang et al., 2018).
 
     Args:
@@ -34,7 +58,7 @@ class Regress(TextTask):
     pairs: bool = False
 
     name, main, options, output = "regress", "pearson", (*TextTask.options, "pack"), "value"
-    heads, weights, lite_outputs, display = ("BertRegressor",), "regression", {"value": "B1"}, "value"
+    lite_outputs, display = {"value": "B1"}, "value"
     exported_outputs = {"value": (np.float32, "B")}
     card = Card("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number.")
 
@@ -54,17 +78,8 @@ class Regress(TextTask):
         if len(examples) < 2:
             raise InputError(f"{path}: a correlation needs at least two scored texts; got 1")
 
-    def targets(self, examples: Sequence[Example]) -> np.ndarray:
-        """Returns the label of each example: float32 [examples]."""
-        return np.array([example.label for example in examples], np.float32)
-
     def kind(self, examples: Sequence[Example]) -> str:
         return f"{super().kind(examples)} with scores"
-
-    def new_head(self, bert: Encoder, dropout: float) -> Head:
-        from keras_bert.models import BertRegressor
-
-        return BertRegressor(bert, dropout)
 
     def loss_arguments(self) -> dict[str, Any]:
         import keras
@@ -85,14 +100,5 @@ class Regress(TextTask):
         pearson, spearman = correlations(answers, targets)
         return {"pearson": pearson, "spearman": spearman, "loss": float(np.mean((answers - targets) ** 2))}
 
-    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> float:
-        return row["value"]
-
     def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
         return [{"value": answer} for answer in self.answers(encoded, outputs)]
-
-    def record(self, example: Example, answer: float) -> dict[str, Any]:
-        return {name: getattr(example, name) for name in self.inputs} | {"value": answer}
-
-    def cells(self, example: Example, answer: float) -> list[str]:
-        return [f"{answer:.4f}", *self.texts(example)]

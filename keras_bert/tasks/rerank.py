@@ -9,15 +9,14 @@ import numpy as np
 
 from keras_bert.arguments import Activation, Aggregate, Path, is_missing
 from keras_bert.data.examples import Example, iterate_examples, label_of, number
-from keras_bert.data.tables import Rows, check_columns, read_table, text_of, texts_of
+from keras_bert.data.tables import Rows, check_columns, printed_list, read_table, text_of, texts_of
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
-from keras_bert.tasks.classify import TextTask
 from keras_bert.tasks.embed import HIGHEST, meanings
-from keras_bert.tasks.regress import correlations
+from keras_bert.tasks.regress import NumberTask, correlations
 from keras_bert.tasks.windows import aggregated
 from keras_bert.text import BertTokenizer
-from keras_bert.types import Encoder, Head, Tensor
+from keras_bert.types import Tensor
 
 _RANKS = 10
 
@@ -46,7 +45,7 @@ def ranking(scores: np.ndarray, relevant: np.ndarray) -> tuple[float, float]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Rerank(TextTask):
+class Rerank(NumberTask):
     """Re-ranking of the documents that a search has found, by a cross-encoder (Nogueira and Cho, 2019,
     https://arxiv.org/abs/1901.04085). A document that is split into windows has by default the logit of the best one
     (MaxP: Dai and Callan, 2019, https://arxiv.org/abs/1905.09217).
@@ -59,10 +58,10 @@ class Rerank(TextTask):
     aggregate: Aggregate = dataclasses.field(default="max", kw_only=True)
 
     name, output, pairs = "rerank", "logit", True
-    heads, weights, lite_outputs, display = ("BertRegressor",), "regression", {"logit": "B1"}, "score"
+    lite_outputs, display = {"logit": "B1"}, "score"
     exported_outputs = {"score": (np.float32, "B"), "logit": (np.float32, "B")}
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
-    options, held_out = (*TextTask.options, "mine_negatives", "pack"), "queries"
+    options, held_out = (*NumberTask.options, "mine_negatives", "pack"), "queries"
     card = Card("text-ranking", "re-ranking", "Answers a query and a document with a score, higher for documents that "
                 "are more relevant.")
 
@@ -136,15 +135,6 @@ class Rerank(TextTask):
         """Returns the query. A document may be on both sides: a search knows its documents, and not the queries."""
         return (example.text,)
 
-    def targets(self, examples: Sequence[Example]) -> np.ndarray:
-        """Returns the label of each example: float32 [examples]."""
-        return np.array([example.label for example in examples], np.float32)
-
-    def new_head(self, bert: Encoder, dropout: float) -> Head:
-        from keras_bert.models import BertRegressor
-
-        return BertRegressor(bert, dropout)
-
     def loss_arguments(self) -> dict[str, Any]:
         import keras
 
@@ -186,18 +176,9 @@ class Rerank(TextTask):
         ndcg, mrr = np.mean(scores, axis=0)
         return {"ndcg_at_10": float(ndcg), "mrr_at_10": float(mrr), "loss": loss}
 
-    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> float:
-        return row["score"]
-
     def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
         return [{"score": score, "logit": logit}
                 for score, logit in zip(self.answers(encoded, outputs), self._logits(encoded, outputs))]
-
-    def record(self, example: Example, answer: float) -> dict[str, Any]:
-        return {name: getattr(example, name) for name in self.inputs} | {"score": answer}
-
-    def cells(self, example: Example, answer: float) -> list[str]:
-        return [f"{answer:.4f}", *self.texts(example)]
 
 
 def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str, may_be_missing: bool) -> list[str]:
@@ -205,8 +186,9 @@ def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str, may
     value = values.get(column)
     if is_missing(value) and may_be_missing:
         return []
-    if isinstance(value, list):
-        return texts_of(path, row, values, column, labelled=True)
+    documents = printed_list(value) if isinstance(value, str) else value
+    if isinstance(documents, list):
+        return texts_of(path, row, {column: documents}, column, labelled=True)
     return [text_of(path, row, values, column, labelled=True)]
 
 

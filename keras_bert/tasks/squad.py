@@ -415,8 +415,7 @@ class Span(SplittingTask):
         for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
             head = [tokenizer.cls_id, *question[:self._query_length], tokenizer.sep_id]
             answer = _first_answer(example, context)
-            of_context = windows(
-                len(context.ids), self.max_length - len(head) - 1, self.doc_stride, self.max_windows)
+            of_context = windows(len(context.ids), self.max_length - len(head) - 1, self.doc_stride, self.max_windows)
             cut += of_context[-1][1] < len(context.ids)
             for begin, end in of_context:
                 ids = [*head, *context.ids[begin:end].tolist(), tokenizer.sep_id]

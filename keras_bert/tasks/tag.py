@@ -106,7 +106,8 @@ class Tag(SplittingTask):
             if label_column is None:
                 example = dataclasses.replace(example, tags=None)
             elif example.tags is None:
-                raise InputError(f"{path}: there are no tags or entities")
+                raise InputError(f"{path}: there are no tags or entities; the columns are words and tags, or text and "
+                                 "entities")
             yield example
 
     @classmethod

@@ -105,10 +105,9 @@ class SplittingTask(Task):
         return ("max_windows",) if self.windows and self.max_windows is not None else super().limits
 
     @property
-    def tokens_read(self) -> int | None:
-        size: Any = super().tokens_read
-        several = self.max_windows and size + (self.max_windows - 1) * min(self.doc_stride or size, size)
-        return several if self.windows else size
+    def tokens_read(self) -> int:
+        size = super().tokens_read
+        return needed_tokens(size, self.doc_stride or size, self.max_windows) - 1 if self.windows else size
 
     def settings(self) -> dict[str, Any]:
         settings = super().settings()

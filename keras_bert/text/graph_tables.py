@@ -5,12 +5,12 @@ import dataclasses
 import functools
 import itertools
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 
 from keras_bert.text.rules import CJK, CONTEXTUAL, Rules, is_deleted, second_halves
-from keras_bert.text.unicode14 import ASSIGNED
+from keras_bert.text.unicode14 import code_points
 from keras_bert.text.vocabulary import CONTINUES
 
 _WINDOW = 1024
@@ -158,7 +158,7 @@ def _rewritten(rules: Rules) -> tuple[np.ndarray, dict[int, str]]:
     """Applies the rules to each code point, independently of the vocabulary. Returns the flags, int32 [CODE_POINTS],
     ALONE, IN_CONTEXT or 0; and the words of each code point that the rules change, or may change."""
     flags, rewritten = np.zeros(CODE_POINTS, np.int32), {}
-    known = sorted({*_all_assigned(), *_code_points(CJK)})  # other code points do not change; CJK may be unassigned
+    known = sorted({*code_points(), *code_points(CJK)})  # other code points do not change; CJK may be unassigned
     for _, group in itertools.groupby(known, lambda code_point: code_point // _BLOCK):
         block = list(group)
         flag = _flag_of_all("".join(map(chr, block)), rules)
@@ -218,7 +218,7 @@ def decompositions(rules: Rules) -> tuple[np.ndarray, np.ndarray]:
     with -1."""
     which = np.full(CODE_POINTS, -1, np.int16)
     rows: list[list[int]] = []
-    for code_point in _all_assigned():
+    for code_point in code_points():
         character = chr(code_point)
         decomposed = unicodedata.normalize("NFD", character.lower() if rules.lower_case else character)
         if decomposed != character:
@@ -243,18 +243,9 @@ def compositions() -> tuple[np.ndarray, np.ndarray]:
 def _tabulate(function: Callable[[str], int], dtype: type) -> np.ndarray:
     """Returns the results of a function of one character for all assigned code points, else 0: [CODE_POINTS]."""
     table: np.ndarray = np.zeros(CODE_POINTS, dtype)
-    for code_point in _all_assigned():
+    for code_point in code_points():
         table[code_point] = function(chr(code_point))
     return table
-
-
-def _all_assigned() -> Iterator[int]:
-    return _code_points(ASSIGNED)
-
-
-def _code_points(spans: Iterable[tuple[int, int]]) -> Iterator[int]:
-    for first, last in spans:
-        yield from range(first, last + 1)
 
 
 def _padded(rows: list[list[int]]) -> np.ndarray:

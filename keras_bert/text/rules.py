@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from keras_bert.arguments import check_rules
-from keras_bert.text.unicode14 import ASSIGNED
+from keras_bert.text.unicode14 import ASSIGNED, code_points
 
 NORMALIZATIONS = ("none", "NFC")
 # google-research/bert `tokenization.py`, `_is_chinese_char`.
@@ -198,14 +198,13 @@ def _composed(run: list[Traced]) -> list[Traced]:
 def second_halves() -> dict[str, dict[str, str]]:
     """Returns the characters that compose with a previous character: {second: {first: composite}}, Hangul included."""
     pairs: dict[str, dict[str, str]] = {}
-    for first_code, last_code in ASSIGNED:
-        for composite in map(chr, range(first_code, last_code + 1)):
-            if unicodedata.normalize("NFC", composite) != composite:  # excluded from composition
-                continue
-            decomposed = unicodedata.normalize("NFD", composite)
-            if len(decomposed) > 1:
-                first = unicodedata.normalize("NFC", decomposed[:-1])
-                pairs.setdefault(decomposed[-1], {})[first] = composite
+    for composite in map(chr, code_points()):
+        if unicodedata.normalize("NFC", composite) != composite:  # excluded from composition
+            continue
+        decomposed = unicodedata.normalize("NFD", composite)
+        if len(decomposed) > 1:
+            first = unicodedata.normalize("NFC", decomposed[:-1])
+            pairs.setdefault(decomposed[-1], {})[first] = composite
     return pairs
 
 

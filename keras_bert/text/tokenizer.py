@@ -17,14 +17,8 @@ from keras_bert.files.failures import naming_damage
 from keras_bert.files.json_files import write_json
 from keras_bert.text import packing
 from keras_bert.text.rules import Rules
-from keras_bert.text.tokenizer_files import (
-    CONFIG,
-    MAX_WORD_LENGTH,
-    TokenizerFiles,
-    other_vocabulary,
-    read_tokenizer_files,
-)
-from keras_bert.text.vocabulary import has_capitals, holds_hangul_syllables, load_vocabulary
+from keras_bert.text.tokenizer_files import CONFIG, TokenizerFiles, other_vocabulary, read_tokenizer_files
+from keras_bert.text.vocabulary import MAX_WORD_LENGTH, has_capitals, holds_hangul_syllables, load_vocabulary
 
 _CHARACTERS = 8  # of a long text that are read at first, for each id that is needed
 _MAX_LENGTH = 128  # of an input, if neither the call nor the tokenizer says one
@@ -106,8 +100,7 @@ class BertTokenizer:
     @classmethod
     def from_files(cls, files: TokenizerFiles) -> Self:
         """Makes the tokenizer that the files of a folder describe."""
-        return cls(files.vocabulary, **files.rules, max_length=files.max_length, has_segments=files.has_segments,
-                   truncation_side=files.truncation_side, max_word_length=files.max_word_length)
+        return cls(files.vocabulary, **files.arguments)
 
     def save_settings(self, folder: Path, **additional: Any) -> None:
         """Writes `tokenizer_config.json` with Hugging Face's names of the settings; `normalization` is an addition of
@@ -151,14 +144,10 @@ class BertTokenizer:
     def part(self, text: str, needed: int) -> str:
         """Returns a part of a text, from the end that is not cut, with at least the `needed` number of ids, or the text
         if it has fewer. The ids of the part are those of the text there."""
-        size = _CHARACTERS * needed
+        size, is_right = _CHARACTERS * needed, self.truncation_side == "right"
         while size < len(text):
-            if self.truncation_side == "right":
-                border = self.rules.border.search(text, size)
-                part = text[:border.start()] if border else text
-            else:
-                border = self.rules.border.search(text, len(text) - size)
-                part = text[border.start():] if border else text
+            border = self.rules.border.search(text, size if is_right else len(text) - size)
+            part = text if border is None else text[:border.start()] if is_right else text[border.start():]
             if len(self.wordpiece.encode(self.rules.normalize(part)).ids) >= needed:
                 return part
             size *= 2

@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Collection
-from typing import Any, Literal
+from typing import Any
 
 from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
@@ -22,6 +22,7 @@ from keras_bert.files.json_files import read_json, read_object
 from keras_bert.text.vocabulary import (
     CONTINUES,
     INSTEAD,
+    MAX_WORD_LENGTH,
     check_vocabulary,
     fits_a_line,
     has_capitals,
@@ -34,27 +35,31 @@ TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 MODULES, TRANSFORMER = "modules.json", "sentence_bert_config.json"
 _TRANSFORMERS = (TRANSFORMER, *(f"sentence_{model}_config.json" for model in ("roberta", "distilbert", "camembert")))
 KERAS_HUB_VOCABULARY = os.path.join("assets", "tokenizer", "vocabulary.txt")
-KERAS_HUB_RULES = "keras_bert"  # the dict in KerasHub's tokenizer.json with the rules that it has no field for
+# The dict in KerasHub's tokenizer.json with the rules that it has no field for, and the values with which others are
+# left out.
+KERAS_HUB_RULES = "keras_bert"
+KERAS_HUB_DEFAULTS = {"has_segments": True, "max_word_length": MAX_WORD_LENGTH}
 # The classes of transformers with BERT's rules, which are arguments in `tokenizer_config.json`; and those that follow
 # `tokenizer.json` alone.
 _BERT = [f"{model}Tokenizer{suffix}" for model in ("Bert", "DistilBert", "Electra", "MobileBert")
          for suffix in ("", "Fast")]
 _BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
+# Those that return no types unless model_input_names says so.
+_WITHOUT_TYPES = "TokenizersBackend", "DistilBertTokenizer", "DistilBertTokenizerFast"
+_MORE_SPECIAL = ("additional_special_tokens", "extra_special_tokens", "bos_token", "eos_token")
 # The files of other vocabularies, and the types of other tokenizers in `tokenizer.json`.
 _OTHER_FILES = {"merges.txt": "byte-level BPE", "sentencepiece.bpe.model": "SentencePiece",
                 "spiece.model": "SentencePiece", "tokenizer.model": "SentencePiece"}
 _OTHER_TYPES = {"BPE": ", which is that of byte-level BPE", "Unigram": ", which is that of SentencePiece"}
 _RULES = {"do_lower_case": "lower_case", "strip_accents": "strip_accents", "tokenize_chinese_chars": "split_cjk",
           "normalization": "normalization"}
-_SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
+SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
             "mask_token": "[MASK]"}
 _UNLIMITED = 10**6  # transformers writes 1e30 if no length is known
-# The longest word that is split into tokens, in characters: google-research/bert `tokenization.py`, and transformers.
-MAX_WORD_LENGTH, _WORD_LENGTH = 200, 100
+_MAX_WORD_LENGTH = 100  # of transformers
 _MOST_TOKENS = 2**24  # without a config, which has the number of tokens
 # The names of the modules' classes in `modules.json` begin with the library's module, which differs between versions.
 _LIBRARY_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
-
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +67,7 @@ class TokenizerFiles:
     """What the files of a folder say about its tokenizer."""
 
     vocabulary: list[str]  # in the order of the ids; the special tokens have BERT's names
-    rules: dict  # the arguments `lower_case` and so on of `BertTokenizer`
-    max_length: int | None = None  # maximum number of ids of an input; None if no file says one
-    has_segments: bool = True  # False if both texts of a pair have the segment id 0
-    truncation_side: Literal["right", "left"] = "right"  # where a text that is too long is cut
-    max_word_length: int = MAX_WORD_LENGTH  # in characters; longer words are unknown
+    arguments: dict[str, Any]  # the others of `BertTokenizer`; `max_length` is None if no file says one
     notes: tuple[str, ...] = ()  # how something ambiguous was read
     guesses: tuple[str, ...] = ()  # what no file says, or files contradict
     differences: tuple[str, ...] = ()  # what transformers does and `BertTokenizer` does not
@@ -140,8 +141,8 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     if not stored and not os.path.exists(os.path.join(folder, "vocab.txt")):
         return None
     transformer, calls, differences = _transformer(folder)
-    arguments = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
-    settings |= arguments
+    given = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
+    settings |= given
     is_ours = "normalization" in settings or not stored and not os.path.exists(os.path.join(folder, "config.json"))
     if config is None:
         config = read_object(os.path.join(folder, "config.json")) or read_object(
@@ -170,12 +171,15 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     known = set(tokens.values())
     tokens = tokens | _by_id(folder, [(token, id) for token, id in added if token not in known], config)
     names = _special_names(settings, stored.get("model", {}).get("unk_token") if follows_steps else None)
-    if others := [token for token in dict(added) if token not in {*names, *names.values()}]:
+    special_ones = (token.get("content") if isinstance(token, dict) else token for key in _MORE_SPECIAL
+                    for token in _listed(settings.get(key)))
+    if others := [token for token in dict.fromkeys([*dict(added), *special_ones])
+                  if token not in {*names, *names.values()}]:
         differences.append(
             f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' if others[5:] else ''} in "
             "texts before it splits these into words; here they are tokens of the vocabulary like all others")
-    has_segments = config.get("type_vocab_size") != 1 and "token_type_ids" in settings.get(
-        "model_input_names", ["token_type_ids"] * (name != "TokenizersBackend"))
+    has_segments = config.get("type_vocab_size") != 1 and "token_type_ids" in (
+        settings.get("model_input_names") or ["token_type_ids"] * (name not in _WITHOUT_TYPES))
     if follows_steps:
         ids = {token: id for id, token in tokens.items()}
         second, problems = _second_segment(stored.get("post_processor"), *(
@@ -189,18 +193,20 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
         guesses.append(f"no file says if texts are lower-cased: {describe_casing(rules['lower_case'])}; to decide, "
                        f"write do_lower_case into {CONFIG}")
     lengths = [(TRANSFORMER, "max_length", calls.get("max_length")),
-               (TRANSFORMER, "model_max_length", arguments.get("model_max_length")),
+               (TRANSFORMER, "model_max_length", given.get("model_max_length")),
                *_lengths(folder, config, settings, transformer)]
     max_length = _max_length(folder, lengths, config.get("max_position_embeddings"))
-    side: Any = settings.get("truncation_side") or str(
-        (stored.get("truncation") or {}).get("direction", "right")).lower()
+    sides = [(CONFIG, "truncation_side", settings.get("truncation_side")),
+             (TOKENIZER, "the direction of truncation", str((stored.get("truncation") or {}).get(
+                 "direction", "right")).lower())]
+    file, key, side = next((file, key, side) for file, key, side in sides if side)
     if side not in ("left", "right"):
-        raise InputError(f"{os.path.join(folder, CONFIG)}: truncation_side must be left or right; got {side!r:.60}")
+        raise InputError(f"{os.path.join(folder, file)}: {key} must be left or right; got {side!r:.60}")
     word_length = settings.get("max_input_chars_per_word") if is_ours else follows_steps and stored["model"].get(
         "max_input_chars_per_word")
-    return TokenizerFiles(vocabulary, rules, max_length, has_segments, side,
-                          word_length or (MAX_WORD_LENGTH if is_ours else _WORD_LENGTH), tuple(notes), tuple(guesses),
-                          tuple(differences))
+    arguments = rules | {"max_length": max_length, "has_segments": has_segments, "truncation_side": side,
+                         "max_word_length": word_length or (MAX_WORD_LENGTH if is_ours else _MAX_WORD_LENGTH)}
+    return TokenizerFiles(vocabulary, arguments, tuple(notes), tuple(guesses), tuple(differences))
 
 
 def _transformer(folder: str) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
@@ -213,6 +219,12 @@ def _transformer(folder: str) -> tuple[dict[str, Any], dict[str, Any], list[str]
     places = TRANSFORMER, f"{TRANSFORMER}: processing_kwargs", f"{TRANSFORMER}: processing_kwargs: text"
     return transformer, calls, [line for place, values in zip(places, (transformer, by_input, calls))
                                 for line in declared()[place].all_differences(values)]
+
+
+def _listed(tokens: Any) -> list:
+    """Returns the tokens of a setting: one, several, or several by name."""
+    values = tokens.values() if isinstance(tokens, dict) and "content" not in tokens else tokens
+    return [values] if isinstance(values, str | dict) else list(values or ())
 
 
 def describe_casing(lower_case: bool) -> str:
@@ -295,8 +307,8 @@ def _other_steps(folder: str, stored: dict) -> list[str]:
         raise InputError(f"{folder}: {problem}; {INSTEAD}")
     expected = [*["Lowercase"] * (steps[0] == "Lowercase"), "BertNormalizer", *["NFC"] * ("NFC" in steps),
                 "BertPreTokenizer"]
-    parts = {"": stored, ": model": stored.get("model") or {}, ": truncation": stored.get("truncation") or {},
-             ": BertNormalizer": normalizers["BertNormalizer"]}
+    parts = {"": stored, ": BertNormalizer": normalizers["BertNormalizer"]} | {
+        f": {name}": stored.get(name) or {} for name in ("model", "truncation", "padding")}
     return [problem] * (steps != expected) + [
         line for name, values in parts.items() for line in declared()[TOKENIZER + name].all_differences(values)]
 
@@ -325,7 +337,7 @@ def _special_names(settings: dict, unknown: str | None) -> dict[str, str]:
     """Returns a dict of BERT's names of the special tokens to their names in the files; `unknown`, unless it is None,
     is that of [UNK]."""
     given = settings | ({"unk_token": unknown} if unknown else {})
-    names = {name: given.get(key) or name for key, name in _SPECIAL.items()}
+    names = {name: given.get(key) or name for key, name in SPECIAL.items()}
     return {name: other["content"] if isinstance(other, dict) else other for name, other in names.items()}
 
 
@@ -389,14 +401,15 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
     guessed = {"strip_accents": values.get("strip_accents") or None, "normalization": None}
     more = stored.get(KERAS_HUB_RULES, guessed)
-    if not isinstance(more, dict) or more.keys() != guessed.keys():
+    if not isinstance(more, dict) or more.keys() - KERAS_HUB_DEFAULTS.keys() != guessed.keys():
         raise InputError(f"{folder}: {KERAS_HUB_RULES} in {TOKENIZER} must have {' and '.join(guessed)}; "
                          f"got {more!r:.100}")
     tokens = load_vocabulary(path)
     backbone, preprocessor = (read_object(os.path.join(folder, file)).get("config") or {}
                               for file in ("config.json", "preprocessor.json"))
     lengths = [("preprocessor.json", "sequence_length", preprocessor.get("sequence_length"))]
-    rules = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True)} | more
-    length = _max_length(folder, lengths, backbone.get("max_sequence_length"))
-    return TokenizerFiles(tokens, rules, length, backbone.get("num_segments") != 1,
+    arguments = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True),
+                 "max_length": _max_length(folder, lengths, backbone.get("max_sequence_length")),
+                 "has_segments": backbone.get("num_segments") != 1}
+    return TokenizerFiles(tokens, arguments | more,
                           differences=tuple(declared()[f"{TOKENIZER}: config"].all_differences(values)))

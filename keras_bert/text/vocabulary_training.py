@@ -21,8 +21,7 @@ from keras_bert.files.paths import find_texts as find_texts
 from keras_bert.files.utf8 import LongLine, decode, read_lines
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer import UNKNOWN, BertTokenizer
-from keras_bert.text.tokenizer_files import MAX_WORD_LENGTH
-from keras_bert.text.vocabulary import CONTINUES, holds_hangul_syllables
+from keras_bert.text.vocabulary import CONTINUES, MAX_WORD_LENGTH, holds_hangul_syllables
 
 SPECIALS = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 MAX_SIZE = 1_000_000  # the trainer reserves memory for this many tokens before it reads a word

@@ -125,7 +125,8 @@ def _facts(report: DataReport) -> Iterator[str]:
         sizes.append(f"{len(labels):,} {plural('label', len(labels))}{_counts(labels)}")
     yield ", ".join(sizes)
     if unread := report["unread"]:
-        yield f"columns that are not read: {', '.join(map(shorten, unread[:_LISTED]))}{', …' * (len(unread) > _LISTED)}"
+        names = (shorten(name) if name.strip() else repr(name) for name in unread[:_LISTED])
+        yield f"columns that are not read: {', '.join(names)}{', …' * (len(unread) > _LISTED)}"
     if report["labels_per_text"] and (report["labels_per_text"] != 1 or report["unlabelled"]):
         yield f"{report['labels_per_text']:.2f} labels per text; {report['unlabelled']:,} texts without a label"
     if report["held_out"]:

@@ -44,7 +44,7 @@ class FewShot(Way):
         super().__init__(options, source, tokenizer,
                          Embed(task.max_length, "multiple_negatives_ranking", pooling, normalize=True),
                          dataclasses.replace(_one_text_each(train), batches=SameLabelBatches), _one_text_each(valid))
-        self._class_weight = weights_of_classes(options, task, train.targets)
+        self._class_weight = weights_of_classes(options, task, train.targets)  # of the regression, not of the pairs
 
     @staticmethod
     def check(path: str, examples: Sequence[Example]) -> None:
@@ -57,9 +57,6 @@ class FewShot(Way):
         if (several := sum(count > 1 for count in counts)) < 2:
             raise InputError(f"{path}: ", Option("few_shot"), " needs two labels with at least two texts each; "
                              f"got {several}")
-
-    def class_weight(self) -> None:
-        """Returns None: the loss is one of pairs; the regression weights the texts."""
 
     def outputs(self, model: BertTask, batch_size: int, after_batch: Callable[[Any], None]) -> np.ndarray:
         """Returns the logits of the validation texts, by a regression on the embeddings of the training texts."""

@@ -173,6 +173,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         enable_determinism()
     folder = Output(options.output, overwrite, options.files())
     prepared = prepare(options, folder.is_of_release)
+    if folder.replaces_run_of_release(prepared.run):
+        prepared = prepare(options)
     checkpoints, is_written = folder.open(prepared.run)
     if is_written:
         fine_tuned = FineTuned.load(options.output)
@@ -198,7 +200,7 @@ def _fit(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
         prepared.model, way.train_batches, validate, prepared.task.main_score(prepared.valid.examples),
         checkpoints, epochs=options.epochs, batch_size=options.batch_size, seed=options.seed,
         save_steps=options.save_steps, accumulation_steps=options.gradient_accumulation_steps,
-        patience=options.early_stopping_patience, log_dir=options.log_dir, class_weight=way.class_weight(),
+        patience=options.early_stopping_patience, log_dir=options.log_dir, class_weight=way.class_weight,
         callbacks=options.callbacks or ())
 
 

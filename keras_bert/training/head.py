@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bert.arguments import given
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Embed, Task, read_settings, restored
 from keras_bert.text.coverage import shorten
@@ -19,13 +20,9 @@ def keep_head(model: BertTask, task: Task, source: Source, few_shot: bool) -> tu
         a line that says so, or why the head is new, none if the source has no head with weights; and the variables that
         got its weights.
     """
-    if has_settings(source.path):
-        was = read_settings(source.path)[0]
-    elif source.settings:
-        was = restored(source.settings | ({} if source.labels is None else {"labels": source.labels}), source.path)[0]
-    else:
-        return [], []
-    if isinstance(was, Embed):
+    was = (read_settings(source.path)[0] if has_settings(source.path) else
+           restored(source.settings | given(labels=source.labels), source.path)[0] if source.settings else None)
+    if was is None or isinstance(was, Embed):
         return [], []
     if few_shot:
         return ["new head: few_shot makes it by a logistic regression"], []

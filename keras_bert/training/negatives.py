@@ -50,17 +50,16 @@ class NegativeMiner:
             return [set(enumerate(of_text)) for of_text in zip(*(notion.keys(lists) for notion in notions))]
 
         known: dict[tuple, set[tuple]] = collections.defaultdict(set)  # the keys of what is no negative
-        for examples in files:
-            for query, document in zip(*(keys(getattr(example, name) for example in examples)
-                                         for name in ("text", "text_pair"))):
-                for key in query:
-                    known[key] |= query | document
+        keys_of = [[*zip(keys(example.text for example in examples), keys(example.text_pair for example in examples))]
+                   for examples in files]
+        for query, document in itertools.chain.from_iterable(keys_of):
+            for key in query:
+                known[key] |= query | document
         added = []
-        for examples in files:
+        for examples, of_examples in zip(files, keys_of):
             of_query: dict[tuple, list[Example]] = collections.defaultdict(list)
             documents: dict[tuple, str] = {}
-            for query, document, example in zip(keys(example.text for example in examples),
-                                                keys(example.text_pair for example in examples), examples):
+            for example, (query, document) in zip(examples, of_examples):
                 of_query[min(query)].append(example)  # for the model that is trained
                 documents.setdefault(min(document), str(example.text_pair))
             queries = [pairs[0] for pairs in of_query.values() if all(pair.label == 1 for pair in pairs)]

@@ -78,11 +78,18 @@ class Output:
         self._resumes = os.path.exists(self.checkpoints)
         check_free(path, overwrite or self._resumes, inputs)
 
+    def _saved(self) -> dict[str, Any]:
+        return read_object(path) if os.path.exists(path := os.path.join(self.checkpoints, "run.json")) else {}
+
     @property
     def is_of_release(self) -> bool:
         """True if the checkpoints are of version 0.3 or older, whose `run.json` has no settings."""
-        saved = read_object(path) if os.path.exists(path := os.path.join(self.checkpoints, "run.json")) else {}
+        saved = self._saved()
         return bool(saved) and "settings" not in saved
+
+    def replaces_run_of_release(self, run: dict[str, dict]) -> bool:
+        """Returns True if `overwrite` replaces checkpoints of version 0.3 or older, which are of another run."""
+        return self.overwrite and self.is_of_release and bool(changes(self._saved(), run))
 
     def open(self, run: dict[str, dict], writes: bool = True) -> tuple[Checkpoints, bool]:
         """Returns the `Checkpoints`, and True if the folder is already written: an earlier process was killed before it

@@ -38,6 +38,7 @@ class Way:
     Attributes:
         task: see above.
         train_batches, valid_batches: the batches of the texts.
+        class_weight: the weights of the losses of the classes; None if all are the same.
     """
 
     train_batches: TextBatches
@@ -47,7 +48,7 @@ class Way:
                  valid: Encoded) -> None:
         self.task = task
         self._targets = train.targets
-        self._class_weight = weights_of_classes(options, task, train.targets)
+        self.class_weight = weights_of_classes(options, task, train.targets)
         self._is_embedder = source.kind == "embedding"
         if options.pack:
             pools_last = source.config.directionality == "ltr"
@@ -62,10 +63,6 @@ class Way:
     @staticmethod
     def check(path: str, examples: Sequence[Example]) -> None:
         """Raises an InputError if a model cannot be trained in this way on these examples, which `path` names."""
-
-    def class_weight(self) -> dict[int, float] | None:
-        """Returns the weights of the losses of the classes; None if all are the same."""
-        return self._class_weight
 
     def outputs(self, model: BertTask, batch_size: int, after_batch: Callable[[Any], None]) -> Outputs:
         """Returns the outputs for the validation texts, see `run_model`."""

@@ -110,6 +110,7 @@ class Format:
     fixed: Allowed = dataclasses.field(default_factory=dict)
     head: Allowed | None = None
     rules: Callable[[BertTokenizer], list[str]] = lambda tokenizer: []  # why it cannot store a tokenizer's rules
+    stores_segments: bool = True  # that of the second text, where the config does not say it
     settings_file: str | None = None  # with the settings of the task; None if the format stores no task
     applied: tuple[str, ...] | None = None  # the settings that the library itself applies; None if it applies all
     # Returns the form in which the format stores certain weights, if it has several.
@@ -132,6 +133,8 @@ class Format:
         reasons += _differences("", vars(config), fixed)
         if weights.tokenizer is not None:
             reasons += self.rules(weights.tokenizer)
+            if not self.stores_segments and not weights.tokenizer.has_segments and config.type_vocab_size > 1:
+                reasons.append("it stores no segment ids, and this tokenizer gives both texts of a pair the id 0")
         if "mlm.bias" in weights.read:
             head = {"hidden_act": options.get("mlm_activation") or config.hidden_act,
                     "layer_norm_eps": options.get("mlm_layer_norm_eps") or config.layer_norm_eps}

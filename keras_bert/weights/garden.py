@@ -81,9 +81,8 @@ def read(path: str, config: str | None = None, next_sentence_pooler: bool = Fals
 
 def read_bundle(bundle: Bundle, path: str, format: str, assets: Assets, next_sentence_pooler: bool = False) -> Source:
     """Reads variables with the Garden's full names, which SavedModels of its exporter have too."""
-    config, files, labels, differences = assets
-    if config.hidden_act == "gelu":  # official/modeling/activations/gelu.py
-        config = dataclasses.replace(config, hidden_act="gelu_tanh")
+    if assets.config.hidden_act == "gelu":  # official/modeling/activations/gelu.py
+        assets = assets._replace(config=dataclasses.replace(assets.config, hidden_act="gelu_tanh"))
     variables, skipped = bundle.variables()
     keys: dict[str, str] = {}
     for name, key in variables.items():
@@ -108,8 +107,7 @@ def read_bundle(bundle: Bundle, path: str, format: str, assets: Assets, next_sen
     elif next_sentence_pooler:
         raise InputError(f"{path}: has no next-sentence head with a pooler, which ", Option("next_sentence_pooler"),
                          " needs")
-    return Source(path, format, config, kind, TABLE, shapes, get, skipped, {}, files, labels,
-                  differences=differences)
+    return Source(path, format, kind=kind, table=TABLE, shapes=shapes, get=get, skipped=skipped, **assets._asdict())
 
 
 def write(weights: Weights, folder: str) -> None:

@@ -29,6 +29,7 @@ _PROBLEMS = {"multi_label_classification": "multilabel", "regression": "regress"
 # The activation of a CrossEncoder of sentence-transformers: the classes of torch, and the keys of config.json, the
 # second one up to version 3. Version 6 also writes config_sentence_transformers.json.
 _ACTIVATION_FNS = {"sigmoid": "torch.nn.modules.activation.Sigmoid", "identity": "torch.nn.modules.linear.Identity"}
+_OF_CLASSES = "Softmax", "Identity", "Sigmoid"  # of one with several labels; with a sigmoid, a text has any number
 _CROSS_ENCODER, _OLD_CROSS_ENCODER = "sentence_transformers", "sbert_ce_default_activation_function"
 LIBRARY = "config_sentence_transformers.json"
 # Files that change the model, and are not read.
@@ -81,13 +82,22 @@ def read(path: str, config: str | None = None) -> Source:
                    *declared()[f"config.json: {_CROSS_ENCODER}"].all_differences(values.get(_CROSS_ENCODER) or {})]
     differences += [f"{name}: {head} is not read" for name, head in _HEADS.items()
                     if os.path.exists(os.path.join(path, name))]
-    if kind == "regression" and (reranker := _cross_encoder(path, values, library)):
-        settings = (settings if settings.get("task") == "rerank" else {}) | reranker
+    if labels and (others := sorted({*(values.get("id2label") or {})} - {str(i) for i in range(len(labels))})):
+        differences.append(f"config.json: id2label must have the classes of the head, 0 to {len(labels) - 1}; "
+                           f"got {', '.join(map(repr, others[:5]))}")
+    if (activation := _activation_of_pairs(values, library)) and kind == "classification":
+        if activation not in _OF_CLASSES:
+            differences.append(f"activation_fn must be one of {', '.join(_OF_CLASSES)} for several labels; "
+                               f"got {activation}")
+        settings |= {"pairs": True} | ({"task": "multilabel"} if activation == "Sigmoid" else {})
+    elif activation and kind == "regression" and values.get("problem_type") != "regression":
+        settings = (settings if settings.get("task") == "rerank" else {}) | {
+            "task": "rerank", "activation_fn": _activation_fn(path, activation)}
         if prompts := [name for name, text in (library.get("prompts") or {}).items() if text]:
             differences.append(f"{LIBRARY}: the prompts {', '.join(prompts)} of a CrossEncoder must be part of the "
                                "texts here")
     if files:
-        settings = {"max_length": files.max_length} | settings
+        settings = {"max_length": files.arguments["max_length"]} | settings
     return Source(path, FORMAT.name, bert_config, kind, model.table(kind), shapes, get, skipped, options, files, labels,
                   settings, losses=tuple(losses), differences=tuple(differences),
                   may_lack_pooler=kind == ENCODER and not model.has_pooler)
@@ -249,20 +259,24 @@ def _settings(path: str, values: dict[str, Any]) -> dict[str, Any]:
     return {} if settings.get("task") == "multilabel" else settings
 
 
-def _cross_encoder(path: str, values: dict[str, Any], library: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings of the task rerank if the files say that they are those of a CrossEncoder; otherwise none.
+def _activation_of_pairs(values: dict[str, Any], library: dict[str, Any]) -> str | None:
+    """Returns the name of the class that a CrossEncoder applies to its logits, None if the files are not those of one.
     `library` is the content of `config_sentence_transformers.json`."""
     stored = values.get(_CROSS_ENCODER)
     found = (library.get("activation_fn") or isinstance(stored, dict) and stored.get("activation_fn")
-             or values.get(_OLD_CROSS_ENCODER)
-             or library.get("model_type") == "CrossEncoder" and _ACTIVATION_FNS["sigmoid"])  # the library's default
-    if not found or values.get("problem_type") == "regression":
-        return {}
+             or values.get(_OLD_CROSS_ENCODER))
+    if not found and library.get("model_type") == "CrossEncoder":  # the library's default
+        return "Sigmoid" if len(values.get("id2label") or {}) < 2 else "Identity"
+    return str(found).rpartition(".")[2] if found else None
+
+
+def _activation_fn(path: str, activation: str) -> str:
+    """Returns the setting of a re-ranker whose activation is a class of this name."""
     names = {class_name.rpartition(".")[2]: name for name, class_name in _ACTIVATION_FNS.items()}
-    if (class_name := str(found).rpartition(".")[2]) not in names:
+    if activation not in names:
         raise InputError(f"{path}: activation_fn must be one of {', '.join(_ACTIVATION_FNS.values())}; "
-                         f"got {found!r:.100}")
-    return {"task": "rerank", "activation_fn": names[class_name]}
+                         f"got {activation!r:.100}")
+    return names[activation]
 
 
 def _head(model: ModelType, values: dict[str, Any], kind: str, shapes: dict[str, tuple[int, ...]],

@@ -4,10 +4,10 @@ import os
 from typing import Any
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, normalizers, pre_tokenizers, processors
 
-from keras_bert.text.tokenizer import UNKNOWN, BertTokenizer
-from keras_bert.text.tokenizer_files import TOKENIZER
+from keras_bert.text import BertTokenizer
+from keras_bert.text.tokenizer_files import SPECIAL, TOKENIZER
 from keras_bert.weights import assets
 
 
@@ -21,18 +21,14 @@ def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: in
     settings: dict[str, Any] = {"model_max_length": max_length or min(tokenizer.max_length or positions, positions)}
     if tokenizer.rules.normalization == "NFC":
         _fast_tokenizer(tokenizer).save(os.path.join(folder, TOKENIZER))
-        settings |= {"tokenizer_class": "PreTrainedTokenizerFast", "unk_token": UNKNOWN, "cls_token": "[CLS]",
-                     "sep_token": "[SEP]", "pad_token": "[PAD]", "mask_token": "[MASK]",
-                     "model_input_names": [
-                         "input_ids", *["token_type_ids"] * tokenizer.has_segments, "attention_mask"]}
+        names = ["input_ids", *["token_type_ids"] * tokenizer.has_segments, "attention_mask"]
+        settings |= {"tokenizer_class": "PreTrainedTokenizerFast", **SPECIAL, "model_input_names": names}
     tokenizer.save_settings(folder, **settings)
 
 
 def _fast_tokenizer(tokenizer: BertTokenizer) -> tokenizers.Tokenizer:
     rules = tokenizer.rules
-    fast = tokenizers.Tokenizer(models.WordPiece(
-        {token: id for id, token in enumerate(tokenizer.vocabulary)}, unk_token=UNKNOWN,
-        max_input_chars_per_word=tokenizer.max_word_length))
+    fast = tokenizers.Tokenizer(tokenizer.wordpiece.model)
     fast.normalizer = normalizers.Sequence([
         normalizers.BertNormalizer(True, rules.split_cjk, rules.strip_accents, rules.lower_case), normalizers.NFC()])
     fast.pre_tokenizer, fast.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()

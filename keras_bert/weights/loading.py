@@ -136,4 +136,7 @@ def with_labels(source: Source) -> Source:
     notes = source.notes
     if unnamed := [label for label, name in zip(labels, given) if name is None]:
         notes += (f"the source does not name all labels: {', '.join(unnamed[:5])}{', …' if unnamed[5:] else ''}",)
-    return dataclasses.replace(source, labels=labels, notes=notes)
+    differences = source.differences
+    if count == 1 and source.kind == "classification" and source.settings.get("task") != "multilabel":
+        differences += ("the head must have two classes or more, or be marked as one for regression; got one",)
+    return dataclasses.replace(source, labels=labels, notes=notes, differences=differences)

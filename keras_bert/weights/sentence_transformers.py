@@ -44,17 +44,15 @@ def read(path: str, config: str | None = None) -> Source:
                          "the folder")
     folder = os.path.join(path, modules["Transformer"])
     source = huggingface.read(folder, config)
-    pooling_file = os.path.join(path, modules["Pooling"], "config.json")
-    pooling = _read_pooling(pooling_file, source.config)
+    pooling = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
     file = os.path.join(folder, TRANSFORMER)
     _check_value(file, read_object(file), "transformer_task", "feature-extraction")
     library = read_object(os.path.join(path, LIBRARY))
-    differences = (declared()[LIBRARY].all_differences(library)
-                   + declared()["Pooling"].all_differences(read_object(pooling_file)))
-    if "Normalize" in modules:
-        differences += declared()["Normalize"].all_differences(
-            read_object(os.path.join(path, modules["Normalize"], "config.json")))
-    length = {"max_length": source.files.max_length} if source.files else {}
+    differences = declared()[LIBRARY].all_differences(library)
+    for name in _CLASSES[1:len(modules)]:
+        values = read_object(os.path.join(path, modules[name], "config.json"))
+        differences += declared()[name].all_differences(values)
+    length = {"max_length": source.files.arguments["max_length"]} if source.files else {}
     prompts = prompts_of(library | {"prompts": library.get("prompts") or {}})  # a default alone names an empty prompt
     # config.json may have the settings of another task.
     settings = {"task": "embed"} | length | prompts | read_settings(path)

@@ -8,23 +8,14 @@ import re
 from keras_bert.weights.assets import SETTINGS_FILE, read_assets, read_settings, write_assets, write_settings
 from keras_bert.weights.bundle import Bundle, find_checkpoint, write_bundle
 from keras_bert.weights.format import KERAS_SUFFIXES, TRANSPOSED, Format, Table, google_rules
+from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.source import Source, Weights, detect
 
-_LAYER = "bert/encoder/layer_{i}"
-TABLE = Table({
-    "bert.embeddings.word_embeddings": "bert/embeddings/word_embeddings",
-    "bert.embeddings.position_embeddings": "bert/embeddings/position_embeddings",
-    "bert.embeddings.segment_embeddings": "bert/embeddings/token_type_embeddings",
-    "bert.embeddings.norm": "bert/embeddings/LayerNorm",
-    "bert.blocks.{i}.attention.query": f"{_LAYER}/attention/self/query",
-    "bert.blocks.{i}.attention.key": f"{_LAYER}/attention/self/key",
-    "bert.blocks.{i}.attention.value": f"{_LAYER}/attention/self/value",
-    "bert.blocks.{i}.attention.output_dense": f"{_LAYER}/attention/output/dense",
-    "bert.blocks.{i}.attention_norm": f"{_LAYER}/attention/output/LayerNorm",
-    "bert.blocks.{i}.intermediate": f"{_LAYER}/intermediate/dense",
-    "bert.blocks.{i}.output_dense": f"{_LAYER}/output/dense",
-    "bert.blocks.{i}.output_norm": f"{_LAYER}/output/LayerNorm",
-    "bert.pooler": "bert/pooler/dense",
+# transformers has named the encoder's weights after these: encoder.layer.0.output.dense is
+# bert/encoder/layer_0/output/dense.
+_ENCODER = {layer: f"bert/{name.replace('.{i}', '_{i}').replace('.', '/')}"
+            for layer, name in TYPES["bert"].layers.items() if layer.startswith("bert.")}
+TABLE = Table(_ENCODER | {
     # Heads of google-research/bert run_pretraining.py.
     "mlm.dense": "cls/predictions/transform/dense",
     "mlm.norm": "cls/predictions/transform/LayerNorm",

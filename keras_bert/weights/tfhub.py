@@ -22,8 +22,9 @@ def read(path: str, config: str | None = None) -> Source:
     bundle = Bundle(os.path.join(path, "variables", "variables"))
     assets = read_assets(os.path.join(path, "assets"), config)
     if assets.files and _LOWER_CASE in bundle.shapes:
-        rules = {"lower_case": bool(bundle.get(_LOWER_CASE))}
-        assets = assets._replace(files=dataclasses.replace(assets.files, rules=rules, guesses=()))
+        rules = {"lower_case": bool(bundle.get(_LOWER_CASE)), "strip_accents": None, "normalization": None}
+        arguments = assets.files.arguments | {"split_cjk": True} | rules
+        assets = assets._replace(files=dataclasses.replace(assets.files, arguments=arguments, guesses=()))
     keys, skipped = bundle.variables()
     if not any(name.startswith("bert/embeddings/") for name in keys):
         return garden.read_bundle(bundle, path, FORMAT.name, assets)
@@ -31,9 +32,8 @@ def read(path: str, config: str | None = None) -> Source:
         raise InputError(f"{path}: must be an exported encoder; this is a SavedModel of export text-model: pass the "
                          "folder that it was exported from")
     shapes = {name: bundle.shapes[key] for name, key in keys.items()} | dict.fromkeys(skipped, ())
-    return Source(path, FORMAT.name, assets.config, detect(TABLE, shapes, ("masked_lm",)), TABLE, shapes,
-                  lambda name: bundle.get(keys[name]), skipped, {}, assets.files, assets.labels,
-                  differences=assets.differences)
+    return Source(path, FORMAT.name, kind=detect(TABLE, shapes, ("masked_lm",)), table=TABLE, shapes=shapes,
+                  get=lambda name: bundle.get(keys[name]), skipped=skipped, **assets._asdict())
 
 
 def write(weights: Weights, folder: str) -> None:
@@ -55,4 +55,4 @@ def compute_outputs(path: str, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 FORMAT = Format("hub", has_file("saved_model.pb"), read, write, ("encoder", "masked_lm"), rules=google_rules,
-                compute_outputs=compute_outputs)
+                stores_segments=False, compute_outputs=compute_outputs)
