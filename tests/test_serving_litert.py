@@ -18,7 +18,6 @@ import tensorflow as tf
 from serving_server import assert_same, count_wrong, refused, serving, wait, write_echo
 
 from keras_bert.errors import InputError
-from keras_bert.tasks.graph import characters
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.serving import litert_model, settings
 from keras_bert.serving.litert_model import LiteRTModel
@@ -26,6 +25,7 @@ from keras_bert.serving.loading import load_model
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING, RequestError
 from keras_bert.tasks.embedding_scores import unit_vectors
+from keras_bert.tasks.graph import characters
 
 import zoo
 from zoo import CASES, LABELS

@@ -16,6 +16,7 @@ from keras_bert.export.text_model import TextModel
 from keras_bert.export.verify import verify
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertPretrainer
+from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 from keras_bert.weights import sentence_transformers
 from keras_bert.weights.source import Weights

@@ -194,8 +194,8 @@ class Task:
         raise NotImplementedError
 
     def encode_in_graph(self, outputs: Any, mask: Tensor) -> Answers:
-        """Returns the answers of a SavedModel to token ids, which its signature `encode` returns: by default the outputs
-        of the model. `mask` is int32 [batch, seq], 1 for real tokens."""
+        """Returns the answers of a SavedModel to token ids, for its signature `encode`: by default the model's outputs.
+        `mask` is int32 [batch, seq], 1 for real tokens."""
         return outputs
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Any:
