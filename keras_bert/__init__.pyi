@@ -28,6 +28,7 @@ from keras_bert.models import BertSpanLabeler as BertSpanLabeler
 from keras_bert.models import BertTokenClassifier as BertTokenClassifier
 from keras_bert.presets import find_pretrained as find_pretrained
 from keras_bert.pretraining.examples import make_pretraining_data as make_pretraining_data
+from keras_bert.tasks import register_task as register_task
 from keras_bert.text import BertTokenizer as BertTokenizer
 from keras_bert.training import FineTuned as FineTuned
 from keras_bert.training import fill_mask as fill_mask

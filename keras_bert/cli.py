@@ -1,5 +1,6 @@
 """The command line, `keras-bert COMMAND --flag=value`: parses the flags of a command and runs it."""
 
+import dataclasses
 import importlib
 import inspect
 import os
@@ -56,7 +57,12 @@ def run(arguments: list[str]) -> int:
         return _fail(f"{name!r} is not a command{hint}", 2)
     if {"-h", "--help"} & set(rest):
         return _call(lambda: print(help_of(name)), [], [], {})
-    given = arguments_of(name)
+    given, modules = arguments_of(name), [word.partition("=")[2] for word in rest if word.startswith("--import=")]
+    if modules:
+        os.environ["KERAS_BERT_IMPORT"] = ",".join(modules)  # for the processes that the command starts, too
+        rest = [word for word in rest if not word.startswith("--import=")]
+        given = [dataclasses.replace(argument, choices=None) if argument.name == "task" else argument
+                 for argument in given]
     try:
         positional, options = _parse(name, given, rest)
     except (flags.Error, ValueError) as error:  # of absl, also for --noflag=value

@@ -70,12 +70,15 @@ class LiteModel(TaskModel):
 
     def _check(self, folder: Path) -> None:
         """Raises an InputError if the files of a folder do not belong together."""
-        labels, size = getattr(self.task, "labels", None), self.runner.config.vocab_size
-        probabilities = self.runner.outputs.get("probabilities")
-        count = probabilities["shape_signature"][-1] if probabilities else None
-        if (None if labels is None else len(labels)) != count:
-            raise InputError(f"{os.fspath(folder)}: labels.json must have a label for each probability of {FILE} "
-                             f"({count or 0}); got {len(labels or ())}; export the model again")
+        found, wanted = (", ".join(sorted(names)) for names in (self.runner.outputs, self.task.lite_outputs))
+        if found != wanted:
+            raise InputError(f"{os.fspath(folder)}: {FILE} must have the outputs of the task {self.task.name}, {wanted}; "
+                             f"got {found}; export the model again")
+        labels, size = getattr(self.task, "labels", []), self.runner.config.vocab_size
+        for name, axes in self.task.lite_outputs.items():
+            if axes[-1] == "L" and (count := self.runner.outputs[name]["shape_signature"][-1]) != len(labels):
+                raise InputError(f"{os.fspath(folder)}: labels.json must have a label for each of the {name} of {FILE} "
+                                 f"({count}); got {len(labels)}; export the model again")
         if len(self.tokenizer.vocabulary) > size:
             raise InputError(f"{os.fspath(folder)}: vocab.txt must have at most vocab_size ({size}) tokens; "
                              f"got {len(self.tokenizer.vocabulary)}; export the model again")

@@ -1,16 +1,19 @@
 """Downstream tasks: reading data files, encoding inputs and targets, decoding answers, and scoring."""
 
+import dataclasses
+import importlib
 import inspect
 import os
-from typing import Any
+import sys
+from typing import Any, TypeVar
 
-from keras_bert.arguments import Path, check
+from keras_bert.arguments import Path, check, did_you_mean
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files.json_files import read_json, read_object, write_json
-from keras_bert.tasks.base import Encoded, Task, run_model
+from keras_bert.tasks.base import Answers, Card, Encoded, Task, run_model
 from keras_bert.tasks.choice import Choice, MultipleChoice
-from keras_bert.tasks.classify import Classify, Intent, Prediction
+from keras_bert.tasks.classify import Classify, Intent, Prediction, TextTask
 from keras_bert.tasks.embed import Embed, EmbedExample
 from keras_bert.tasks.multilabel import LabelSet, MultiLabel
 from keras_bert.tasks.regress import Regress
@@ -21,7 +24,48 @@ from keras_bert.tasks.tag import Entity, Tag
 # Of tasks whose models have the same weights, the first is what a model without settings is for.
 _ALL: tuple[type[Task], ...] = (Classify, Intent, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed, Rerank)
 TASKS = {task.name: task for task in _ALL}
+IMPORT = "KERAS_BERT_IMPORT"  # tells the processes of a command which modules --import names
 run = run_model  # its name in version 0.2
+T = TypeVar("T", bound=type[Task])
+
+
+def register_task(task: T) -> T:
+    """Decorates a subclass of `Task`, a frozen dataclass. From then on, everything in this package takes it as one of
+    its own tasks: `finetune`, the folders that it writes and, after `--import=MODULE`, the command line.
+
+    Raises:
+        InputError: another task has its name or its `output`, or the class is no such dataclass.
+    """
+    if not (isinstance(task, type) and issubclass(task, Task) and dataclasses.is_dataclass(task)):
+        raise InputError(f"a task must be a subclass of Task and a dataclass; got {task!r:.100}")
+    for other in TASKS.values():
+        is_same = (other.__module__, other.__qualname__) == (task.__module__, task.__qualname__)  # of a module run again
+        if not is_same and (task.name == other.name or task.output == other.output):
+            raise InputError(f"a task must have a name and an output of its own; {task.name} and {task.output} are "
+                             f"those of {other.__module__}.{other.__qualname__}")
+    TASKS[task.name] = task
+    return task
+
+
+def find_task(name: object) -> type[Task]:
+    """Returns the class of a task; raises an InputError if none of this name is registered."""
+    if not isinstance(name, str) or name not in TASKS:
+        raise InputError(Option("task"), f" must be one of {', '.join(TASKS)}; got {name!r:.100}"
+                         f"{did_you_mean(name, TASKS)}; a task of your own must be registered first: ",
+                         Option("import=MODULE"))
+    return TASKS[name]
+
+
+def import_tasks() -> None:
+    """Imports the modules that the variable `IMPORT` names, which register tasks. The command line sets it."""
+    names = list(filter(None, os.environ.get(IMPORT, "").split(",")))
+    if names and (folder := os.getcwd()) not in sys.path:
+        sys.path.append(folder)
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            raise InputError(Option(f"import={name}"), f" must be a module that Python finds: {error}") from None
 
 
 def tasks_with(option: str) -> list[str]:
@@ -72,18 +116,22 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
     """
     settings = {"task": None, "columns": {}} | settings
     task, columns = settings.pop("task"), settings.pop("columns")
-    if task not in list(TASKS):
-        raise InputError(f"{path}: task must be one of {', '.join(TASKS)}; got {task!r:.100}")
+    try:
+        task_class = find_task(task)
+    except InputError as error:
+        raise InputError(f"{path}: ", *error.parts) from None
     if not isinstance(columns, dict):
         raise InputError(f"{path}: columns must be an object; got {columns!r:.100}")
     try:
-        inspect.signature(TASKS[task]).bind(**settings)
-        check(TASKS[task], settings)
-        return TASKS[task](**settings), columns
+        inspect.signature(task_class).bind(**settings)
+        check(task_class, settings)
+        return task_class(**settings), columns
     except (InputError, TypeError) as error:
         raise InputError(f"{path}: the settings of the task {task}: {error}") from None
 
 
-__all__ = ["TASKS", "Answer", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity", "Intent", "LabelSet",
-           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Rerank", "Span", "Tag", "Task", "read_examples",
-           "read_settings", "restored", "run_model", "save_settings", "tasks_with"]
+import_tasks()
+
+__all__ = ["TASKS", "Answer", "Answers", "Card", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity", "Intent", "LabelSet",
+           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Rerank", "Span", "Tag", "Task", "TextTask", "find_task", "read_examples",
+           "read_settings", "register_task", "restored", "run_model", "save_settings", "tasks_with"]

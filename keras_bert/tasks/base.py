@@ -142,7 +142,7 @@ class Task:
     explains: ClassVar[bool] = True
     truncator: ClassVar[Literal["round_robin", "waterfall"]] = "round_robin"
     activation: ClassVar[Literal["softmax", "sigmoid"] | None] = None
-    card: ClassVar[Card]
+    card: ClassVar[Card] = Card("text-classification", "texts", "Answers texts.")
 
     # Methods that each task defines. `iterate` and `from_examples` are class methods.
 

@@ -34,7 +34,7 @@ from keras_bert.training.run import Output, enable_determinism
 
 def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Path,
              task: Literal["intent", "classify", "multilabel", "regress", "tag", "span", "choice", "embed",
-                           "rerank"] = "intent",
+                           "rerank"] | str | Task | type[Task] = "intent",
              valid_share: Share | None = None, data_format: str | None = None, text_column: str = "text",
              text_pair_column: str | None = None, label_column: str = "label",
              label_columns: list[str] | None = None, label_delimiter: Delimiter | None = None,
@@ -87,7 +87,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             threshold below which a text is out of scope; multilabel: any number of labels, with a threshold for each,
             chosen on the validation file; regress: a number; tag: entities; span: answers in a context;
             choice: the best of several endings; embed: a vector, similar for similar texts; rerank: how relevant a
-            document is to a query.
+            document is to a query. Or the name of a task of your own, whose module --import names.
         valid_share: Without valid: share of the different texts of the training file to hold out for validation, with
             all labels in proportion; for span, of the contexts with their questions. Default: 0.1.
         data_format: Format of a published data set: cola, sst2, mrpc, klue-nli, conll, swag and so on. Default: by the

@@ -36,7 +36,11 @@ def keep_head(model: BertTask, task: Task, source: Source, few_shot: bool) -> tu
                           for each, of in ((model, task), (old, was)))
     if new_kind != old_kind:
         return [f"new head: {source.path} is a {old_kind}, the new model a {new_kind}"], []
-    of_labels = {id(variable) for variable in model.classifier.weights} if labels else set()
+    classifier = getattr(model, "classifier", None)
+    has_each = labels and classifier is not None and classifier.kernel.shape[-1] == len(labels)
+    if labels != old_labels and not has_each:
+        return [f"new head: {source.path} has the labels in another order"], []
+    of_labels = {id(variable) for variable in classifier.weights} if has_each else set()
     rows = [old_labels.index(label) for label in labels]
     for variable, value in zip(_weights(model), _weights(old), strict=True):
         variable.assign(ops.take(value, rows, axis=-1) if id(variable) in of_labels else value)

@@ -9,8 +9,8 @@ import keras
 from keras_bert import kernels
 from keras_bert.arguments import LabelColumns, Path, Requirement, given
 from keras_bert.data.tables import Rows
-from keras_bert.errors import Option
-from keras_bert.tasks import TASKS, Task, tasks_with
+from keras_bert.errors import InputError, Option
+from keras_bert.tasks import TASKS, Task, find_task, tasks_with
 from keras_bert.tasks.windows import WindowTask
 from keras_bert.training.run import RunOptions
 
@@ -82,18 +82,25 @@ class Options(RunOptions):
     callbacks: list[keras.callbacks.Callback] | None
     deterministic: bool
     overwrite: bool
+    given_task: Task | None = None  # with all its fields, instead of those that the arguments and the data determine
 
     @classmethod
     def checked(cls, function: Callable, arguments: dict[str, Any]) -> Self:
         """Returns the arguments of `finetune` as options, see `RunOptions.checked`. Also raises an InputError if data
         in memory are not rows."""
-        options = super().checked(function, arguments)
+        task: Any = arguments["task"]
+        name = getattr(task, "name", task)  # of a task or its class
+        if find_task(name) not in (type(task), task) and not isinstance(task, str):
+            raise InputError(Option("task"), f" must be registered, see keras_bert.register_task; got {task!r:.100}")
+        given_task = task if isinstance(task, Task) else None
+        options = super().checked(function, arguments | {"task": name, "given_task": given_task})
         opened: dict[str, Any] = {name: TASKS[options.task].open(arguments[name], name, **options.columns())
                                   for name in cls.data if arguments[name] is not None}
         return dataclasses.replace(options, devices=options.devices or None, **opened)
 
     def rules(self) -> list[Requirement]:
         task = TASKS[self.task]
+        of_task = ("max_length", *task.fields) if self.given_task else ()
         few_shot, devices, batches = self.few_shot, self.devices, self.gradient_accumulation_steps
         compares = few_shot or task.compares_batch
         of_some_tasks = dict.fromkeys(name for task in TASKS.values() for name in task.options)
@@ -104,6 +111,8 @@ class Options(RunOptions):
             *(("callbacks", [type(callback).__name__], ["observers; ", *instead], False)
               for callback in self.callbacks or () for kind, instead in _NO_OBSERVERS.items()
               if isinstance(callback, kind)),
+            *((name, getattr(self, name), "left out with a task that has its fields", getattr(self, name) is None)
+              for name in of_task),
             ("lora_rank", self.lora_rank, ["left out with ", Option("freeze_blocks")],
              not (self.lora_rank and self.freeze_blocks)),
             ("lora_rank", self.lora_rank, ["left out with ", Option("features"), ", whose encoder is frozen"],
@@ -154,4 +163,4 @@ class Options(RunOptions):
     def as_json(self) -> dict[str, Any]:
         """Returns the arguments as JSON holds them, `IN_MEMORY` for data without a file. Callbacks are left out."""
         return {name: IN_MEMORY if isinstance(value, Rows) else value for name, value in vars(self).items()
-                if name != "callbacks"}
+                if name not in ("callbacks", "given_task")}

@@ -69,7 +69,7 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
             [some for some in (examples, given_valid) if some], task_class(**fields).same_texts(tokenizer))
         mined = Rows("negatives", [vars(example) for some in files for example in some])
         examples, given_valid = files[0], given_valid and files[1]
-    task = task_class.from_examples(options.train, examples, **fields)
+    task = options.given_task or task_class.from_examples(options.train, examples, **fields)
     task.check_tokenizer(tokenizer)
     same = task.same_texts(tokenizer)
     if is_of_release and hasattr(task, "labels") and not options.label_columns:  # a tagger's by their types
@@ -121,6 +121,8 @@ def _fields_of(options: Options, source: Source) -> dict[str, Any]:
     length = task_class.length
     if issubclass(task_class, Embed) and source.kind == "embedding" and source.settings:
         fields, length = source.options | fields_of(source.settings), source.settings["max_length"]
+    if options.given_task:
+        source.config.input_length(options.given_task.max_length)
     max_length = source.config.input_length(options.max_length, length)
     return {"max_length": max_length} | fields | options.fields_of(task_class)
 

@@ -75,6 +75,10 @@ NAMES = tuple({**_EMBEDDINGS, **_PROJECTION, **_BLOCK, **POOLER,
                **{name: None for kind in KINDS.values() for name in kind.head}})
 
 
+def has_kind(model: Any) -> bool:
+    return isinstance(model, tuple(kind.model for kind in KINDS.values()))
+
+
 def model_kind(model: Any) -> str:
     """Returns the kind of a `BertLayer` or of a model on one; raises an InputError for other models."""
     for name, kind in KINDS.items():

@@ -8,12 +8,12 @@ import keras
 
 from keras_bert.arguments import Path
 from keras_bert.files.json_files import read_object
-from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, BertFeatureTagger, load_model
+from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, load_model
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.assets import read_labels, write_labels, write_settings, write_tokenizer
 from keras_bert.weights.format import Format, Table, has_file
-from keras_bert.weights.kinds import NAMES
+from keras_bert.weights.kinds import NAMES, has_kind
 from keras_bert.weights.source import Source, Weights
 
 TABLE = Table({name: name for name in NAMES})
@@ -25,12 +25,12 @@ def read(path: str, config: str | None = None) -> Source:
     model, labels, losses = load_model(path), read_labels(path), []
     settings = read_object(os.path.join(path, SETTINGS))
     stored = model
-    if isinstance(model, BertFeatureTagger):
-        model, labels, losses = model.bert, None, ["no format stores the LSTMs of a tagger on a frozen encoder"]
-    elif isinstance(model, BertEmbeddingClassifier):
+    if isinstance(model, BertEmbeddingClassifier):
         model, labels = BertEmbedder(model.bert, model.pooling, normalize=True), None
         losses = ["convert reads the encoder of a classifier on embeddings, not the logistic regression"]
         settings = {name: settings[name] for name in ("max_length", "columns") if name in settings} | {"task": "embed"}
+    elif not has_kind(model):
+        model, labels, losses = model.bert, None, [f"no other format stores the head of a {type(model).__name__}"]
     weights = Weights.of(model)
     return Source(path, FORMAT.name, weights.config, weights.kind, TABLE, weights.shapes,
                   lambda name: weights.read[name](), {}, weights.options, read_tokenizer_files(path), labels, settings,
