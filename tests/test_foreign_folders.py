@@ -23,7 +23,7 @@ from conftest import TINY_VOCABULARY, Peer
 
 transformers, sentence_transformers = Peer("transformers"), Peer("sentence_transformers")
 LONG = "turn the lamp off and the music on " * 4
-TEXTS = [LONG, "the lamp", "", "música", "the" * 40 + " lamp", "the" * 70]
+TEXTS = [LONG, "playing the lamp", "", "música", "play" + "ing" * 40 + " lamp", "play" + "ing" * 70]
 PAIRS = ["the music " * 20, LONG, "off", LONG, "the lamp", ""]
 FAST = {"tokenizer_class": "TokenizersBackend", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
         "pad_token": "[PAD]", "mask_token": "[MASK]"}
