@@ -14,7 +14,7 @@ from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
 
-from conftest import TINY_VOCABULARY, interrupted_after
+from conftest import TINY_VOCABULARY, interrupted_after, remove
 
 TEXTS = {"text": ["light on", "light off", "play music", "stop it"], "label": ["on", "off", "on", "off"]}
 ANSWERS = [{"text": ["Tom"], "answer_start": [0]}, {"text": [], "answer_start": []}]
@@ -119,11 +119,16 @@ def test_a_run_of_version_0_3_keeps_the_order_of_its_labels(tmp_path, pretrained
     run = json.loads((path := tmp_path / "out.checkpoints/run.json").read_text())
     assert run.pop("settings")["task"]["labels"] == ["9", "10"]
     path.write_text(json.dumps(run))
+    assert finetune([*data, ("go", 10)], data, **options, overwrite=True).task.labels == ["9", "10"]  # another run
+    remove(tmp_path / "out")
+    with interrupted_after(saves=1):
+        finetune(data, data, **options)
+    path.write_text(json.dumps(run))
     assert finetune(data, data, **options).task.labels == ["10", "9"]
 
 
 @pytest.mark.peers
-def test_a_dataset_of_hugging_face_reads_as_its_names_do():
+def test_a_dataset_of_hugging_face_reads_as_its_names_do(tmp_path):
     import datasets
 
     def dataset(columns, **features):
@@ -145,6 +150,12 @@ def test_a_dataset_of_hugging_face_reads_as_its_names_do():
     assert read("multilabel", two, {"label_columns": ["x", "y"]}) == read("multilabel", [("a", ["x"])], {})
     tags = dataset({"words": [["in", "Seoul"]], "tags": [[0, 1]]}, tags=datasets.List(classes("O", "B-LOC")))
     assert read("tag", tags, {}) == read("tag", [(["in", "Seoul"], ["O", "B-LOC"])], {})
+    for task, table in ("intent", data), ("tag", tags):  # as a file, which has the names in its metadata
+        table.to_parquet(path := tmp_path / f"{task}.parquet")
+        assert read(task, path, {}) == read(task, table, {})
+        labels = TASKS[task].from_examples(path, TASKS[task].read(path), max_length=9).labels
+        assert labels == TASKS[task].from_examples(opened := TASKS[task].open(table, "data"), TASKS[task].read(opened),
+                                                   max_length=9).labels
     choices = dataset({"prompt": ["he"], "choices": [["sits", "runs"]], "label": [1]}, label=classes("0", "1"))
     assert read("choice", choices, {}) == read("choice", [("he", ["sits", "runs"], 1)], {})
 

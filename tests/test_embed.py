@@ -224,7 +224,7 @@ ORIGINAL = {"text_column": "sentence1", "text_pair_column": "sentence2"}
     ("embed", "text text_pair negative_10 negative_9 x", {}, "anchors with a positive and 2 negatives",
      "text text_pair negative_9 negative_10"),
     ("embed", "text text_pair negative", {}, "anchors with a positive and a negative", "text text_pair negative"),
-    ("embed", "text text_pair y", {}, "pairs", "text text_pair"),
+    ("embed", "text text_pair x", {}, "pairs", "text text_pair"),
     ("rerank", "sentence1 sentence2 score id", ORIGINAL, "pairs with scores", "sentence1 sentence2 score"),
     ("rerank", "text text_pair negative_2 x negatives", {}, "pairs of a query and a document (2 relevant)",
      "text text_pair negatives negative_2"),
@@ -249,7 +249,7 @@ def test_columns_that_change_the_meaning_are_read_or_named(task, columns, option
 
 @pytest.mark.parametrize("task,columns,message", [
     *((task, f"text text_pair {columns}", f"the column '{columns.split()[-1]}' would change what the ")
-      for task in ("embed", "rerank") for columns in ("label score", "labels scores", "Similarity", "neg_1")),
+      for task in ("embed", "rerank") for columns in ("label score", "labels scores", "Similarity", "neg_1", "is_duplicate", "y")),
     ("embed", "text score", "the column 'score' would change"), ("embed", "text label score", "the column 'score' wou"),
 ])
 def test_columns_that_contradict_one_another_are_refused(task, columns, message):

@@ -17,6 +17,7 @@ from keras_bert.files.declared_keys import declared
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
+from keras_bert.weights.loading import FORMATS
 
 import zoo
 from conftest import TINY_VOCABULARY, Peer
@@ -91,6 +92,7 @@ LEFT = {"truncation": {"max_length": 9, "direction": "Left", "strategy": "Longes
     {TOKENIZER: LEFT, CONFIG: {"truncation_side": "right"}},
     {TOKENIZER: LEFT, CONFIG: FAST | WITH_TYPES},
     {CONFIG: {"model_input_names": ["input_ids", "attention_mask"]}},
+    {CONFIG: {"tokenizer_class": "DistilBertTokenizer"}},
     {CONFIG: FAST},
     {CONFIG: FAST | WITH_TYPES},
     {CONFIG: FAST | WITH_TYPES, TOKENIZER: {"model": {"max_input_chars_per_word": 5}}},
@@ -131,13 +133,20 @@ NEVER = "adapter_config.json", "pruned_heads must be", "activation_fn must be"  
     # transformers finds `lamp` in `lamps`, and `[unused1]` before it splits off the brackets.
     ("pairs", TOKENIZER, {"added_tokens": LISTED}, ADDED), ("pairs", "added_tokens.json", IDS, ADDED),
     ("pairs", CONFIG, {"added_tokens_decoder": {token["id"]: token for token in LISTED}}, ADDED),
+    *(("pairs", name, {key: token}, "finds the added tokens 'lamp' in texts") for name, key, token in (
+        (CONFIG, "additional_special_tokens", ["lamp"]), (CONFIG, "extra_special_tokens", {"lamp_token": "lamp"}),
+        (CONFIG, "eos_token", {"content": "lamp"}), ("special_tokens_map.json", "bos_token", "lamp"))),
     ("pairs", CONFIG, {"padding_side": "left"}, "padding_side must be right; got 'left'"),
+    ("pairs", TOKENIZER, {"padding": {"direction": "Left"}}, "padding: direction must be Right; got 'Left'"),
+    ("pairs", "config.json", {"id2label": {"3": "d"}}, "id2label must have the classes of the head, 0 to 2; got '3'"),
     ("pairs", CONFIG, {"do_lower_cased": True}, "tokenizer_config.json: keras_bert does not know 'do_lower_cased'"),
     ("pairs", CONFIG, {"never_split": ["lamp"]}, "never_split must be"),
     ("pairs", "config.json", {"rope_theta": 10_000}, "config.json: keras_bert does not know 'rope_theta'"),
     ("pairs", "config.json", {"pruned_heads": {"0": [1]}}, "pruned_heads must be"),
     ("rerank", "config.json", {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Tanh"}},
      "activation_fn must be one of torch.nn.modules.activation.Sigmoid, torch"),
+    ("pairs", "config.json", {"sentence_transformers": {"activation_fn": "torch.nn.modules.activation.Tanh"}},
+     "activation_fn must be one of Softmax, Identity, Sigmoid for several labels; got Tanh"),
     ("pairs", MODULE, {"processing_kwargs": {"text": {"add_special_tokens": False}}}, "add_special_tokens must be Tr"),
     ("pairs", MODULE, {"tokenizer_args": {"padding_side": "left"}}, "padding_side must be right"),
     ("pairs", MODULE, {"query_length": 8}, "query_length must be left out"),
@@ -235,18 +244,40 @@ def test_windows_are_not_cut_at_the_beginning(case, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_segment_ids_of_pairs_are_kept_or_refused(tmp_path):
+    folder = zoo.copy(zoo.converted("pairs", "huggingface"), tmp_path / "folder")
+    change(folder, CONFIG, {"model_input_names": ["input_ids", "attention_mask"]})
+    for form in ("kerashub", "huggingface", "tf1"):
+        convert(folder, tmp_path / form, form, allow_inexact=True)  # another GELU
+        assert not open_source(tmp_path / form).tokenizer.has_segments
+    encoder = open_source(folder).load("encoder")[0]
+    assert "gives both texts of a pair the id 0" in " ".join(FORMATS["hub"].losses(encoder))
+
+
+def test_what_no_task_can_answer_is_refused(tmp_path):
+    folder = zoo.copy(zoo.converted("tag", "huggingface"), tmp_path / "folder")
+    change(folder, CONFIG, {"truncation_side": "left"})
+    with pytest.raises(InputError, match="folder: truncation_side .* must be right"):
+        convert(folder, tmp_path / "out", "keras_bert")
+    folder = zoo.copy(zoo.converted("regress", "huggingface"), tmp_path / "one")
+    change(folder, "config.json", {"problem_type": "single_label_classification"})
+    with pytest.raises(InputError, match="the head must have two classes or more"):
+        open_source(folder)
+
+
 # The keys of published folders: Google's multilingual BERT, KcBERT, klue-bert and klue-roberta, KoELECTRA, all-MiniLM,
 # bge, gte, ms-marco's cross-encoders, DistilBERT, nlptown's sentiment model, deepset's gbert, TinyBERT.
 PUBLISHED = {"config.json": """
     _name_or_path _num_labels activation architectures attention_dropout attention_probs_dropout_prob bos_token_id cell
-    classifier_dropout dim directionality dropout emb_size embedding_size eos_token_id finetuning_task
+    classifier_dropout dim directionality dropout emb_size embedding_size eos_token_id eos_token_ids finetuning_task
     gradient_checkpointing hidden_act hidden_dim hidden_dropout_prob hidden_size id2label initializer_range
     intermediate_size label2id language layer_norm_eps max_position_embeddings model_type n_heads n_layers name
     num_attention_heads num_hidden_layers output_past pad_token_id pooler_fc_size pooler_num_attention_heads
     pooler_num_fc_layers pooler_size_per_head pooler_type position_embedding_type pre_trained qa_dropout
     sbert_ce_default_activation_function sentence_transformers seq_classif_dropout sinusoidal_pos_embds structure
     summary_activation summary_last_dropout summary_type summary_use_proj tie_weights_ tokenizer_class torch_dtype
-    torchscript training transformers_version type_vocab_size use_cache vocab_size""", "tokenizer_config.json": """
+    torchscript training transformers_version type_vocab_size use_cache vocab_size
+    xla_device""", "tokenizer_config.json": """
     added_tokens_decoder bos_token clean_up_tokenization_spaces cls_token do_basic_tokenize do_lower_case eos_token
     full_tokenizer_file init_inputs mask_token max_len max_length model_max_length name_or_path never_split
     pad_to_multiple_of pad_token pad_token_type_id padding_side sep_token special_tokens_map_file stride strip_accents

@@ -88,7 +88,8 @@ def test_goemotions_as_published():
     ([("a", ["b"]), ("c", "{food,travel}")], {}, "row 2: 'label' must have a list as JSON or Python prints it, or"),
     *(([("a", cell)], {}, "data: row 1: 'label' must have .* pass label_columns=…$") for cell in (
         [1, 0, 0], np.array([0, 1, 1]), [0.0, 1.0], np.array([True, False]), "[0 0 1]", "0,0,1", "0 1", "1;0",
-        "[1.0, 0.0]", ["true", "false", "false"], "['food' 'travel']", "[np.int64(1), np.int64(0)]", "[1, 0, 0]")),
+        "[1.0, 0.0]", ["true", "false", "false"], "tensor([1, 0])", "('x', nan)",
+        "['food' 'travel']", "[np.int64(1), np.int64(0)]", "[1, 0, 0]")),
     ([{"text": "a", "x": ""}], {"label_columns": ["x"]}, "data: row 1: 'x' must be 0 or 1; got ''"),
     (FLAGS, {"label_columns": []}, "label_columns must name at least one column; got none"),
     (FLAGS, {"label_columns": ["joy", "y"]}, "there is no column 'y'"),
@@ -114,7 +115,8 @@ def test_invalid_files_of_goemotions(tmp_path, columns, message):
 
 @pytest.mark.parametrize("train, valid, options, message", [
     ([("a", []), ("b", [])], [("a", [])], {}, "train: must have texts with labels; no row has one"),
-    ([("a", [1, 0]), ("b", [0, 1])], [("a", [1, 0])], {}, "train: must not have both labels, 0 and 1, in every row"),
+    *(([("a", cell), ("b", cell)], [("a", cell)], {}, f"train: must not have both labels, {labels}, in every row")
+      for cell, labels in (([1, 0], "0 and 1"), ("False,True", "False and True"), ("0.0,1.0", "0.0 and 1.0"))),
     ([("a", ["x"])], [("b", ["x"]), ("c", ["z"])], {},
      "valid: row 2: label 'z' does not occur in the training file; correct it, or add texts with it there"),
     ([("a", ["x"])], [("b", [])], {}, "valid: scores need texts with labels; no row has one"),

@@ -61,6 +61,9 @@ def test_lists_of_positives_and_negatives_are_pairs():
         ("a song", 1, 1), ("some music", 1, 1), ("the lamp", 0, 1), ("stop", 0, 1), ("the lamp", 1, 2)]
     assert triples(read(PAIRS)) == PAIRS
     assert triples(read([{"text": "a", "text_pair": "b", "negative": None}])) == [("a", "b", 1)]
+    printed = {"text": "a", "text_pair": "['b', 'd']", "negatives": "[]"}  # as in a CSV file
+    assert triples(read([printed, {"text": "e", "text_pair": "f", "negatives": '["g"]'}])) == [
+        ("a", "b", 1), ("a", "d", 1), ("e", "f", 1), ("e", "g", 0)]
 
 
 @pytest.mark.parametrize("rows,message", [
