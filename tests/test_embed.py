@@ -249,7 +249,8 @@ def test_columns_that_change_the_meaning_are_read_or_named(task, columns, option
 
 @pytest.mark.parametrize("task,columns,message", [
     *((task, f"text text_pair {columns}", f"the column '{columns.split()[-1]}' would change what the ")
-      for task in ("embed", "rerank") for columns in ("label score", "labels scores", "Similarity", "neg_1", "is_duplicate", "y")),
+      for task in ("embed", "rerank")
+      for columns in ("label score", "labels scores", "Similarity", "neg_1", "is_duplicate", "y")),
     ("embed", "text score", "the column 'score' would change"), ("embed", "text label score", "the column 'score' wou"),
 ])
 def test_columns_that_contradict_one_another_are_refused(task, columns, message):
