@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import gc
 import importlib
+import inspect
 import itertools
 import json
 import os
@@ -36,8 +37,6 @@ TINY_VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]",
                    *"the a i to my is it play some music song stop turn on off light lamp book flight table for two "
                     "please now what time weather today ##s ##ing , . ?".split()]
 TINY_VOCABULARY += [f"[unused{i}]" for i in range(TINY.vocab_size - len(TINY_VOCABULARY))]
-LETTERS = [*"abcdefghijklmnopqrstuvwxyz0123456789"]  # a vocabulary that tells words and numbers apart
-LETTERS = TINY_VOCABULARY[:5] + LETTERS + [f"##{letter}" for letter in LETTERS]
 gc.set_threshold(100_000, 50, 100)  # graphs are large: collecting garbage more rarely saves time
 # Real texts, vocabularies and task data: those of the repository, and another folder of the same layout if one is set.
 REAL = pathlib.Path(__file__).parent / "data/real"
@@ -173,6 +172,24 @@ def pretrained(pretrained_once, tmp_path):
 def intents(tmp_path):
     """A training and a validation file of two intents."""
     return write_intents(tmp_path)
+
+
+def options_of(function, kind, **arguments):
+    """The checked options, of their kind, of `finetune` or `pretrain` with these arguments and the default ones."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
+    return kind.checked(function, defaults | arguments)
+
+
+def fit(output, **arguments):
+    """Trains as `finetune` does, without its reports and the model's folder; returns the model and the `Progress`."""
+    from keras_bert.training import finetune
+    from keras_bert.training.checkpoints import Checkpoints
+    from keras_bert.training.finetune import _fit
+    from keras_bert.training.options import Options
+    from keras_bert.training.prepare import prepare
+
+    prepared = prepare(options_of(finetune, Options, output=output, **arguments))
+    return prepared.model, _fit(prepared, Checkpoints(f"{output}.checkpoints", prepared.run))
 
 
 @contextlib.contextmanager
@@ -334,6 +351,19 @@ def finetune_command(intents, pretrained, output, *more):
     """A command that fine-tunes the tiny encoder for one epoch."""
     return ("finetune", f"--train={intents[0]}", f"--valid={intents[1]}", f"--model={pretrained}",
             f"--output={output}", "--epochs=1", "--batch_size=2", *more)
+
+
+def spelled(rows):
+    """Rows with other texts, of which the model reads the same tokens."""
+    forms = ["{}", "{} ", "  {}", "{}\u200b"]
+    return [tuple(forms[(number + place) % 4].format(cell.title() if number % 2 else cell)
+                  if isinstance(cell, str) and len(cell) > 1 else cell for place, cell in enumerate(row))
+            for number, row in enumerate(rows)]
+
+
+def change_json(path, **values):
+    """Changes values of the object in a JSON file, which may be a new one."""
+    path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | values))
 
 
 def randomize(layer, seed=0):

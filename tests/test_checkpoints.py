@@ -1,7 +1,6 @@
 """What a checkpoint of an unfinished run says of itself, and which ones are refused."""
 
 import dataclasses
-import inspect
 import json
 
 import keras
@@ -21,7 +20,7 @@ from keras_bert.training.options import Options
 from keras_bert.training.prepare import prepare
 
 import zoo
-from conftest import TINY, randomize
+from conftest import TINY, change_json, options_of, randomize
 
 RUN = {"arguments": {"epochs": 3}, "sha256": {}}
 MODELS = {
@@ -130,49 +129,29 @@ def test_other_versions_are_refused(tmp_path, changes, refusal):
     assert json.loads((folder / "run.json").read_text())["made_with"] == here
 
 
-def edit(file, **values):
-    def change(folder):
-        content = json.loads((folder / file).read_text())
-        (folder / file).write_text(json.dumps(content | values))
-    return change
-
-
-def swap_labels(folder):
-    (folder / "labels.json").write_text(json.dumps(json.loads((folder / "labels.json").read_text())[::-1]))
-
-
-SINGLE = [("play", "a"), ("stop", "b"), ("lamp", "c")]
-CHANGES = {  # of a model's files: what the refusal names
-    "activation": ("intent huggingface", SINGLE, edit("config.json", hidden_act="relu"),
-                   "hidden_act of the config: 'gelu' .now 'relu'."),
-    "dropout": ("intent huggingface", SINGLE, edit("config.json", attention_probs_dropout_prob=0.25),
-                "attention_probs_dropout_prob of the config: 0.1 .now 0.25."),
-    "rules": ("intent huggingface", SINGLE, edit("tokenizer_config.json", strip_accents=False),
-              "strip_accents of the tokenizer: True .now False."),
-    "prompts": ("prompts", [("play", "music"), ("stop", "light")], edit("settings.json", prompts={"long": "a "}),
-                "prompts of the task: "),
-    "labels": ("intent", SINGLE, swap_labels, "weights of the head: "),
-}
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_whatever_files_of_a_model_change_is_named(tmp_path, change):
-    case, rows, edit_files, message = CHANGES[change]
-    case, *form = case.split(" h")
-    folder = zoo.copy(zoo.converted(case, "huggingface") if form else zoo.model(case), tmp_path / "model")
-    defaults = {name: parameter.default for name, parameter in inspect.signature(finetune).parameters.items()}
-    options = Options.checked(finetune, defaults | {
-        "train": rows, "valid": rows, "model": folder, "output": tmp_path / "out", "max_length": 16,
-        "task": "embed" if change == "prompts" else "classify"})
-    Checkpoints(tmp_path / "run", prepare(options).run)
-    Checkpoints(tmp_path / "run", prepare(options).run)
-    edit_files(folder)
+@pytest.mark.parametrize("file,values,message", [
+    ("config.json", {"hidden_act": "relu"}, "hidden_act of the config: 'gelu' .now 'relu'."),
+    ("config.json", {"attention_probs_dropout_prob": 0.25}, "attention_probs_dropout_prob of the config: 0.1 .now 0.2"),
+    ("config.json", {"id2label": {"0": "c", "1": "b", "2": "a"}}, "weights of the head: "),
+    ("tokenizer_config.json", {"strip_accents": False}, "strip_accents of the tokenizer: True .now False."),
+    ("config_sentence_transformers.json", {"prompts": {"long": "a "}}, "prompts of the task: ")])
+def test_whatever_files_of_a_model_change_is_named(tmp_path, file, values, message):
+    rows, task, case = [("play", "a"), ("stop", "b"), ("lamp", "c")], "classify", ("intent", "huggingface")
+    if file.startswith("config_"):
+        rows, task, case = [("play", "music"), ("stop", "light")], "embed", ("prompts", "sentence_transformers")
+    folder, path = zoo.copy(zoo.converted(*case), tmp_path / "model"), tmp_path / "run"
+    options = options_of(finetune, Options, train=rows, valid=rows, model=folder, output=path, max_length=16, task=task)
+    run = prepare(options).run
+    Checkpoints(path, run)
+    Checkpoints(path, run)
+    change_json(folder / file, **values)
+    changed = prepare(options).run
     with pytest.raises(InputError, match=f"unfinished run with another {message}"):
-        Checkpoints(tmp_path / "run", prepare(options).run)
-    description = json.loads((tmp_path / "run/run.json").read_text())
+        Checkpoints(path, changed)
+    description = json.loads((path / "run.json").read_text())
     del description["settings"]  # as 0.3.0 wrote it
-    (tmp_path / "run/run.json").write_text(json.dumps(description))
-    Checkpoints(tmp_path / "run", prepare(options).run)
+    (path / "run.json").write_text(json.dumps(description))
+    Checkpoints(path, changed)
 
 
 def test_other_patches_of_the_same_versions_are_resumed(tmp_path):

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib
-import json
 import pathlib
 
 import pytest
@@ -86,20 +85,3 @@ def test_settings_survive_transformers(matrix, tmp_path):
     assert (source.settings, source.labels) == (before.settings, before.labels)
     assert source.tokenizer.vocabulary == before.tokenizer.vocabulary
     assert source.tokenizer.rules == before.tokenizer.rules
-
-
-def test_the_steps_of_a_fast_tokenizer_are_those_of_transformers(matrix, tmp_path):
-    from transformers import AutoTokenizer
-
-    from keras_bert.convert import convert, open_source
-
-    convert(matrix.source("classify"), tmp_path, "huggingface", overwrite=True)
-    AutoTokenizer.from_pretrained(tmp_path).save_pretrained(tmp_path)
-    for name, values in (("tokenizer.json", {"normalizer": {
-            "type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "strip_accents": False,
-            "lowercase": True}}), ("tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})):
-        (tmp_path / name).write_text(json.dumps(json.loads((tmp_path / name).read_text()) | values))
-    assert (tmp_path / "vocab.txt").exists()
-    texts = ["PLAY some music", "pláy some Music", *matrix.TEXTS]
-    assert AutoTokenizer.from_pretrained(tmp_path)(texts, add_special_tokens=False)["input_ids"] == open_source(
-        tmp_path).tokenizer.ids(texts)

@@ -358,6 +358,8 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("kerashub classifier", preset_bias(shape=2, dtype="f4", external=[("labels.json", 0, 8)]),
      "must be stored in this file"),
     ("kerashub classifier", values("preprocessor.json", config={"sequence_length": "x"}), "sequence_length must be"),
+    ("kerashub classifier", values("preprocessor.json", config={"truncate": "waterfall"}),
+     "preprocessor.json: truncate must be round_robin; got 'waterfall'"),
     ("kerashub", preset(PRESET_KEY, "model.weights.h5"), f"missing model.weights.h5/{PRESET_KEY}"),
     ("kerashub classifier", preset("layers/dense/vars/0"), "missing task.weights.h5/layers/dense/vars/0"),
     ("kerashub", text("config.json", '{"class_name": "BertBackbone"}'), "config.json: must be a KerasHub object"),

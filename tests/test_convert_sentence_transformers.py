@@ -15,7 +15,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.weights import sentence_transformers
 from keras_bert.weights.source import Weights
 
-from conftest import TINY, TINY_VOCABULARY, Peer, random_inputs, randomize
+from conftest import SMALL, TINY_VOCABULARY, Peer, change_json, random_inputs, randomize
 
 library = Peer("sentence_transformers")
 TEXTS = ["play some music", "turn the light off, please!", "what time is it today?", "a", "the lamp " * 100]
@@ -28,7 +28,7 @@ def numpy(tensor):
 def write(folder, pooling="mean", normalize=True, **settings):
     """Writes a folder of the tiny encoder; returns its path."""
     folder.mkdir()
-    model = BertEmbedder(randomize(BertLayer(TINY)), pooling, normalize)
+    model = BertEmbedder(randomize(BertLayer(SMALL)), pooling, normalize)
     sentence_transformers.write(
         Weights.of(model, BertTokenizer(TINY_VOCABULARY), settings={"task": "embed", "max_length": 20} | settings),
         folder)
@@ -44,11 +44,6 @@ def whole(tmp_path_factory):
 def folder(whole, tmp_path):
     """The folder, of the test's own."""
     return shutil.copytree(whole, tmp_path / "folder")
-
-
-def change(folder, name, **values):
-    file = folder / name
-    file.write_text(json.dumps((json.loads(file.read_text()) if file.exists() else {}) | values))
 
 
 def embed(folder, texts, **options):
@@ -123,69 +118,33 @@ def test_a_transformer_in_a_folder_of_its_own(folder, whole):
     np.testing.assert_array_equal(embed(folder, TEXTS), embed(whole, TEXTS))
 
 
-def test_lower_case_of_the_transformer(folder):
-    settings = json.loads((folder / "tokenizer_config.json").read_text())
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"do_lower_case": False,
-                                                                         "strip_accents": False}))
-    assert not open_source(folder).tokenizer.rules.lower_case
-    (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 20, "do_lower_case": true}')
-    rules = open_source(folder).tokenizer.rules
-    assert rules.lower_case and not rules.strip_accents
-    assert BertTokenizer.from_folder(folder).rules == rules
-
-
-@pytest.mark.parametrize(("values", "differences"), [
-    ({"similarity_fn_name": "cosine", "truncate_dim": None}, ()),
-    ({"similarity_fn_name": None}, ()),
-    ({"similarity_fn_name": "dot"}, ("similarity_fn_name must be cosine; got 'dot'",)),
-    ({"truncate_dim": 8}, ("truncate_dim must be left out; got 8",)),
-])
-def test_another_use_of_embeddings_is_not_followed(folder, values, differences):
-    change(folder, "config_sentence_transformers.json", **values)
-    found = open_source(folder, allow_inexact=True).differences
-    assert found == tuple(f"config_sentence_transformers.json: {line}" for line in differences)
-
-
 def test_settings_of_another_task_are_left_out(folder):
-    change(folder, "config.json", problem_type="multi_label_classification",
-           keras_bert={"task": "multilabel", "thresholds": [0.1], "pairs": True})
+    change_json(folder / "config.json", problem_type="multi_label_classification",
+                keras_bert={"task": "multilabel", "thresholds": [0.1], "pairs": True})
     assert open_source(folder).settings == {"task": "embed", "max_length": 20}
 
 
 def test_a_default_prompt_alone_is_empty(folder):
     """As in the library, which has empty prompts for queries and documents."""
-    change(folder, "config_sentence_transformers.json", prompts=None, default_prompt_name="query")
+    change_json(folder / "config_sentence_transformers.json", prompts=None, default_prompt_name="query")
     assert open_source(folder).settings == {"task": "embed", "max_length": 20}
-
-
-def needs_library():
-    pytest.importorskip("sentence_transformers", reason="pip install sentence-transformers")
 
 
 @pytest.mark.peers
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 @pytest.mark.parametrize("normalize", [False, True])
-def test_sentence_transformers_reads_what_is_written(tmp_path, pooling, normalize):
-    needs_library()
+def test_sentence_transformers_reads_what_is_written_and_the_other_way(tmp_path, pooling, normalize):
     folder = write(tmp_path / "folder", pooling, normalize)
     model = library.SentenceTransformer(str(folder), device="cpu")
     assert model.max_seq_length == 20
-    np.testing.assert_allclose(embed(folder, TEXTS), model.encode(TEXTS), rtol=0, atol=1e-5)
-
-
-@pytest.mark.peers
-@pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
-def test_what_sentence_transformers_writes(tmp_path, pooling):
-    needs_library()
-    model = library.SentenceTransformer(str(write(tmp_path / "folder", pooling)), device="cpu")
     model.save(str(tmp_path / "saved"))
-    np.testing.assert_allclose(embed(tmp_path / "saved", TEXTS), model.encode(TEXTS), rtol=0, atol=1e-5)
+    for path in (folder, tmp_path / "saved"):
+        np.testing.assert_allclose(embed(path, TEXTS), model.encode(TEXTS), rtol=0, atol=1e-5)
 
 
 @pytest.mark.peers
 @pytest.mark.slow("real weights in the library itself")
 def test_minilm(minilm, tmp_path):
-    needs_library()
     texts = ["The quick brown fox jumps over the lazy dog.", "How do I reset my password?", "北京 and Zürich", "ok",
              "오늘 서울 날씨가 어때요?", "a long text " * 200, " ".join(f"word{i}" for i in range(300))]
     (folder := tmp_path / "minilm").mkdir()

@@ -1,6 +1,7 @@
 """The report on the data before training, held-out validation data, and remembered columns."""
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -22,9 +23,10 @@ from keras_bert.training.few_shot import FewShot
 from keras_bert.training.held_out import hold_out
 
 import zoo
-from conftest import LETTERS, REAL, TINY_VOCABULARY
+from conftest import REAL, TINY_VOCABULARY, spelled
 
-SPELLED = SameTexts(BertTokenizer(LETTERS), None)
+UNCASED = BertTokenizer(str(REAL / "vocab/bert-base-uncased/vocab.txt"), None)
+SPELLED = SameTexts(UNCASED, None)
 
 
 def fit(task, rows, **settings):
@@ -148,7 +150,7 @@ def test_korean_letter_by_letter(name, rate):
 
 
 def test_some_korean_in_english_is_no_problem():
-    coverage = Coverage(BertTokenizer(str(REAL / "vocab/bert-base-uncased/vocab.txt"), None))
+    coverage = Coverage(UNCASED)
     coverage.lengths(["he said hello to all of his friends in the town of seoul", "서울"])
     assert coverage.tokens_per_syllable() is None and coverage.problems() == []
 
@@ -164,31 +166,39 @@ def test_a_report_takes_time_in_proportion_to_the_texts(tokenizer):
     assert time.process_time() - started < 12  # 1 s on one core, but a minute for each with each
 
 
-LABELLED = st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("xyz ")), min_size=2, max_size=80)
+def check_held_out(task, examples, share, seed, random):
+    train, valid = hold_out(task, "train", examples, share, seed, SPELLED)
+    assert sorted(train + valid, key=lambda example: example.row) == examples
+    assert all(part == sorted(part, key=lambda example: example.row) for part in (train, valid))
+    parts = [{" ".join(example.text.split()) for example in part} for part in (train, valid)]
+    assert not parts[0] & parts[1]
+    assert {label for example in train for label in task.classes(example)} == set(task.labels)
+    random.shuffle(examples)
+    assert {example.row for example in hold_out(task, "train", examples, share, seed, SPELLED)[1]} == {
+        example.row for example in valid}
 
 
-@hypothesis.given(LABELLED, st.floats(0.02, 0.9), st.integers(0, 99), st.randoms())
+@hypothesis.given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.sampled_from("xyz ")), min_size=2, max_size=80),
+                  st.floats(0.02, 0.9), st.integers(0, 99), st.randoms())
 @hypothesis.settings(deadline=None)
 def test_held_out_texts(rows, share, seed, random):
     """Texts of one or two words, so that some repeat, with the same label or others."""
     rows = [(f"{label} {word} {number % 11}", label if number % 9 else "a")
             for number, (label, word) in enumerate(rows)]
-    examples = TASKS["intent"].read(TASKS["intent"].open(rows, "train"))
-    task = TASKS["intent"](max_length=9, labels=sorted({label for _, label in rows}))
     try:
-        train, valid = hold_out(task, "train", examples, share, seed, SPELLED)
+        check_held_out(*fit("intent", rows, max_length=9), share, seed, random)
     except InputError:
         by_label = collections.Counter(label for _, label in set(rows))
         assert sum(by_label.values()) * share <= 1 + len(by_label) or share * max(by_label.values()) < 1.5
-        return
-    assert sorted(train + valid, key=lambda example: example.row) == examples
-    assert all(part == sorted(part, key=lambda example: example.row) for part in (train, valid))
-    parts = [{" ".join(example.text.split()) for example in part} for part in (train, valid)]
-    assert not parts[0] & parts[1]
-    assert {example.label for example in train} == set(task.labels)
-    random.shuffle(examples)
-    assert {example.row for example in hold_out(task, "train", examples, share, seed, SPELLED)[1]} == {
-        example.row for example in valid}
+
+
+@hypothesis.given(st.lists(st.sets(st.sampled_from("abcde"), max_size=3).map(sorted), min_size=2, max_size=60),
+                  st.floats(0.05, 0.9), st.integers(0, 99), st.randoms())
+@hypothesis.settings(deadline=None)
+def test_held_out_texts_leave_every_label_of_several_for_training(labels, share, seed, random):
+    rows = [(f"text {number // 2 if number % 7 == 0 else number}", some) for number, some in enumerate(labels)]
+    with contextlib.suppress(InputError):
+        check_held_out(*fit("multilabel", rows, max_length=9), share, seed, random)
 
 
 @hypothesis.given(st.lists(st.integers(1, 60), min_size=2, max_size=8), st.floats(0.05, 0.5), st.integers(0, 99))
@@ -223,22 +233,24 @@ def test_white_space_does_not_make_labels_differ(tokenizer, name, rows):
     assert (report["repeated"]["texts"], report["contradictory"]["texts"]) == (1, 0)
 
 
-@hypothesis.given(st.lists(st.tuples(*[st.integers(0, 30)] * 2), min_size=20, max_size=60), st.integers(0, 9))
+@hypothesis.given(st.lists(st.tuples(*[st.sampled_from(zoo.WORDS)] * 2), min_size=20, max_size=60), st.integers(0, 9))
 @hypothesis.settings(deadline=None)
-def test_no_pair_is_on_both_sides_in_another_order_nor_an_anchor(numbers, seed):
-    pairs = [(f"text {a}", f"text {b}") for a, b in numbers]
+def test_no_pair_is_on_both_sides_in_another_order_or_spelling_nor_an_anchor(words, seed):
+    pairs, tokenizer = [(f"{one} music", f"{other} light") for one, other in words], BertTokenizer(TINY_VOCABULARY)
     for name, rows in (("classify", [(*pair, "xy"[i % 2]) for i, pair in enumerate(pairs)]), ("embed", pairs)):
-        task, examples = fit(name, rows, max_length=9)
+        task, examples = fit(name, spelled(rows), max_length=9)
+        report = data_report(task, tokenizer, examples, fit(name, rows, max_length=9)[1])
+        assert [report[key]["texts"] for key in ("leaked", "repeated")] == [len(pairs), len(pairs) - len({*pairs})]
         try:
-            parts = hold_out(task, "train", examples, 0.2, seed, SPELLED)
+            parts, backwards = (hold_out(task, "train", some, 0.2, seed, task.same_texts(tokenizer))
+                                for some in (examples, examples[::-1]))
         except InputError:
             continue
+        assert parts[1] and parts[1] == backwards[1][::-1] and len(parts[0]) + len(parts[1]) == len(pairs)
         train, valid = ([pairs[example.row - 1] for example in part] for part in parts)
-        assert len(train) + len(valid) == len(pairs) and valid
         held = (lambda pair: pair[0]) if name == "embed" else frozenset
         assert not set(map(held, train)) & set(map(held, valid))
-        tokenizer = BertTokenizer(TINY_VOCABULARY)
-        assert data_report(task, tokenizer, *parts, same=SPELLED)["leaked"]["texts"] == 0
+        assert data_report(task, tokenizer, *parts)["leaked"]["texts"] == 0
 
 
 def test_questions_of_a_context_stay_together():

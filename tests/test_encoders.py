@@ -20,10 +20,9 @@ from keras_bert.convert import convert, load_pretrained, open_source
 from keras_bert.data.batches import PackedBatches
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.export import export_encoder, export_preprocessor, export_text_model
-from keras_bert.export.litert import export_litert
 from keras_bert.export.text_model import TextModel
 from keras_bert.layers import BertLayer
-from keras_bert.tasks import Classify, Span, run_model
+from keras_bert.tasks import Span, run_model
 from keras_bert.tasks.squad import QuestionExample
 from keras_bert.text import BertTokenizer, load_vocabulary
 from keras_bert.weights import huggingface, native, tf1
@@ -238,15 +237,6 @@ def test_exported_texts(tmp_path):
                                            tf.constant(LENGTH))
     for name, array in ids.items():
         np.testing.assert_array_equal(packed[name][:, :array.shape[1]], array)
-
-
-@pytest.mark.peers
-def test_export_for_litert(tmp_path):
-    """The projection, and ids that PyTorch confirms in `test_there_and_back_again`."""
-    write(tmp_path / "peer", "electra, narrow", "ForSequenceClassification")
-    ours, tokenizer = load(tmp_path / "peer", "ForSequenceClassification"), BertTokenizer.from_folder(tmp_path / "peer")
-    found = export_litert(ours, tokenizer, tmp_path / "lite", Classify(LENGTH, ["a", "b", "c"], pairs=True))
-    assert max(found.values()) < 1e-5
 
 
 def tokenizer_of(config):

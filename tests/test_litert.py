@@ -30,7 +30,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 
 import zoo
-from conftest import TINY, TINY_VOCABULARY, randomize
+from conftest import TINY, TINY_VOCABULARY, change_json, randomize
 from zoo import CASES, LABELS, TEXTS, numbers
 
 
@@ -189,9 +189,9 @@ def test_no_rows(intents_folder, shape):
      "vocab.txt must have at most vocab_size (60) tokens; got 61"),
     (lambda folder: (folder / "vocab.txt").unlink(), "must be a folder with a WordPiece vocabulary"),
     (lambda folder: reverse(folder / "labels.json"), "labels.json must be as it was exported"),
-    (lambda folder: change(folder / "tokenizer_config.json", do_lower_case=False),
+    (lambda folder: change_json(folder / "tokenizer_config.json", do_lower_case=False),
      "tokenizer_config.json must be as it was exported: it decides the answers"),
-    (lambda folder: change(folder / "bert_config.json", pad_token_id=1), "bert_config.json must be as it was exported"),
+    (lambda folder: change_json(folder / "bert_config.json", pad_token_id=1), "bert_config.json must be as it was exp"),
     (lambda folder: shorten(folder / "model.tflite", 0.5), "model.tflite: cannot be read: The model is not a valid"
      " Flatbuffer buffer; copy the folder again, or export the model again"),
     (lambda folder: (folder / "model.tflite").write_bytes(b""), "model.tflite: cannot be read: "),
@@ -202,10 +202,6 @@ def test_a_damaged_folder(intents_folder, damage, message, tmp_path, run):
     damage(folder)
     status, _, messages = run("predict", f"--model={folder}", "a text")
     assert status == 1 and len(messages) == 1 and message in messages[0]
-
-
-def change(path, **values):
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
 def reverse(path):

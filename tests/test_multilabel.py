@@ -19,18 +19,16 @@ from keras_bert.models import BertClassifier
 from keras_bert.tasks import TASKS, Encoded, MultiLabel
 from keras_bert.tasks.multilabel import choose_threshold, score
 from keras_bert.text import BertTokenizer
-from keras_bert.text.same import SameTexts
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.data_report import data_report, report_lines
 from keras_bert.training.held_out import hold_out
 
 import zoo
-from conftest import LETTERS, REAL, Peer, eagerly
+from conftest import REAL, Peer, eagerly
 
 torch = Peer("torch")
 transformers = Peer("transformers")
 
-SPELLED = SameTexts(BertTokenizer(LETTERS), None)
 GOEMOTIONS = REAL / "multilabel/goemotions"
 ROWS = [("thanks", ["joy", "thanks"]), ("oh", []), ("x, y", ["a, b"]), ("no", ["joy"])]
 FLAGS = pandas.DataFrame([{"text": text, **{label: int(label in labels) for label in ("thanks", "joy", "a, b")}}
@@ -89,7 +87,8 @@ def test_goemotions_as_published():
     ([("a", ["b"]), ("c", "{food,travel}")], {}, "row 2: 'label' must have a list as JSON or Python prints it, or"),
     *(([("a", cell)], {}, "data: row 1: 'label' must have .* pass label_columns=…$") for cell in (
         [1, 0, 0], np.array([0, 1, 1]), [0.0, 1.0], np.array([True, False]), "[0 0 1]", "0,0,1", "0 1", "1;0",
-        "[1.0, 0.0]", ["true", "false", "false"], "['food' 'travel']", "[np.int64(1), np.int64(0)]", "[1, 0, 0]")),
+        "[1.0, 0.0]", ["true", "false", "false"], "tensor([1, 0])", "('x', nan)",
+        "['food' 'travel']", "[np.int64(1), np.int64(0)]", "[1, 0, 0]")),
     ([{"text": "a", "x": ""}], {"label_columns": ["x"]}, "data: row 1: 'x' must be 0 or 1; got ''"),
     (FLAGS, {"label_columns": []}, "label_columns must name at least one column; got none"),
     (FLAGS, {"label_columns": ["joy", "y"]}, "there is no column 'y'"),
@@ -115,7 +114,8 @@ def test_invalid_files_of_goemotions(tmp_path, columns, message):
 
 @pytest.mark.parametrize("train, valid, options, message", [
     ([("a", []), ("b", [])], [("a", [])], {}, "train: must have texts with labels; no row has one"),
-    ([("a", [1, 0]), ("b", [0, 1])], [("a", [1, 0])], {}, "train: must not have both labels, 0 and 1, in every row"),
+    *(([("a", cell), ("b", cell)], [("a", cell)], {}, f"train: must not have both labels, {labels}, in every row")
+      for cell, labels in (([1, 0], "0 and 1"), ("False,True", "False and True"), ("0.0,1.0", "0.0 and 1.0"))),
     ([("a", ["x"])], [("b", ["x"]), ("c", ["z"])], {},
      "valid: row 2: label 'z' does not occur in the training file; correct it, or add texts with it there"),
     ([("a", ["x"])], [("b", [])], {}, "valid: scores need texts with labels; no row has one"),
@@ -242,33 +242,11 @@ def test_a_label_of_none_of_the_texts_keeps_its_threshold():
     assert chosen == [pytest.approx((1 / (1 + np.exp(-1)) + 0.5) / 2), 0.9]
 
 
-LABELLED = st.lists(st.sets(st.sampled_from("abcde"), max_size=3).map(lambda labels: tuple(sorted(labels))),
-                    min_size=2, max_size=60)
-
-
-@given(LABELLED, st.floats(0.05, 0.9), st.integers(0, 99), st.randoms())
-@settings(deadline=None)
-def test_held_out_texts_leave_every_label_for_training(labels, share, seed, random):
-    examples = [Example(f"text {number // 2 if number % 7 == 0 else number}", None, some, number)
-                for number, some in enumerate(labels)]
-    task = MultiLabel(9, sorted({label for some in labels for label in some}))
-    try:
-        train, valid = hold_out(task, "train", examples, share, seed, SPELLED)
-    except InputError:
-        return
-    assert sorted(train + valid, key=lambda example: example.row) == examples
-    assert not {example.text for example in train} & {example.text for example in valid}
-    assert {label for example in train for label in example.label} == set(task.labels)
-    random.shuffle(examples)
-    assert {example.row for example in hold_out(task, "train", examples, share, seed, SPELLED)[1]} == {
-        example.row for example in valid}
-
-
 def test_labels_are_held_out_in_proportion():
     examples = MultiLabel.read(str(GOEMOTIONS / "train.tsv"), data_format="goemotions")
     task = MultiLabel.from_examples("train", examples, max_length=9)
-    _, valid = hold_out(task, "train", examples, 0.2, 0, SameTexts(
-        BertTokenizer(str(REAL / "vocab/bert-base-uncased/vocab.txt")), None))
+    same = task.same_texts(BertTokenizer(str(REAL / "vocab/bert-base-uncased/vocab.txt")))
+    _, valid = hold_out(task, "train", examples, 0.2, 0, same)
     counts = [collections.Counter(label for example in some for label in example.label) for some in (examples, valid)]
     assert len(valid) == 97
     for label in task.labels:

@@ -1,5 +1,6 @@
 """`keras-bert predict`: what it reads and prints."""
 
+import contextlib
 import functools
 import io
 import json
@@ -9,7 +10,6 @@ import pytest
 
 from keras_bert.commands import glue, predict
 from keras_bert.data import Example
-from keras_bert.data.chunks import sized
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.models import BertClassifier, BertEmbedder, BertMultipleChoice, BertRegressor
 from keras_bert.tasks import TASKS
@@ -66,23 +66,16 @@ def test_invalid_bytes_of_arguments_become_one_character_each(run, trained_once)
     assert status == 0 and [json.loads(line)["text"] for line in lines] == ["\ufffdplay\ufffd\ufffd music"]
 
 
-def test_lines_are_read_in_chunks_of_limited_size():
-    stream = io.BytesIO(b"a\n" * 1500 + (b"b" * 300_000 + b"\n") * 5 + b"c")
-    task = TASKS["classify"](16, ["x", "y"])
-    chunks = list(sized(predict._of_lines(stream, "a.txt", task), task.all_texts))
-    assert [len(chunk) for chunk in chunks] == [1024, 1500 - 1024 + 4, 2]
-    assert "".join(example.text[0] for chunk in chunks for example in chunk) == "a" * 1500 + "b" * 5 + "c"
-
-
-@pytest.mark.parametrize("name, content", [
-    ("a.tsv", "text\n" + "a\n" * 5000 + "b\tc\n"), ("a.jsonl", '{"text": "a"}\n' * 5000 + '{"text": 1}\n')])
-def test_a_file_is_read_in_chunks(tmp_path, name, content):
-    path = tmp_path / name
-    path.write_text(content)
-    chunks = predict._chunks((), str(path), {}, FineTuned(None, None, TASKS["classify"](16, ["x", "y"])))
-    assert [len(next(chunks)) for _ in range(4)] == [1024] * 4  # before the invalid last row is read
-    with pytest.raises(InputError, match="row 500[12]: "):
-        list(chunks)
+@pytest.mark.parametrize("name, row, last", [
+    ("a.txt", "{}\n", None), ("a.tsv", "{}\n", "b\tc\n"), ("a.jsonl", '{{"text": "{}"}}\n', '{"text": 1}\n')])
+def test_a_file_is_read_in_chunks_of_limited_size(tmp_path, name, row, last):
+    texts = ["a"] * 1500 + ["b" * 300_000] * 5 + ["c"]
+    (tmp_path / name).write_text("".join(map(row.format, ["text"] * (name == "a.tsv") + texts)) + (last or ""))
+    model = FineTuned(None, None, TASKS["classify"](16, ["x", "y"]))
+    sizes = []  # of chunks that are read before the invalid last row
+    with pytest.raises(InputError, match="row 150[78]: ") if last else contextlib.nullcontext():
+        sizes.extend(map(len, predict._chunks((), str(tmp_path / name), {}, model)))
+    assert sizes == [1024, 1500 - 1024 + 4, *[2] * (last is None)]
 
 
 def test_glue_files_of_labels(run, saved, tmp_path):

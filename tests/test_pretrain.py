@@ -1,6 +1,5 @@
 """`pretrain`: from examples to a folder with both heads; phases, ablations, bad input."""
 
-import inspect
 import json
 import random
 import shutil
@@ -22,7 +21,7 @@ from keras_bert.training import fill_mask, pretrain
 from keras_bert.training.checkpoints import Checkpoints
 from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay
 
-from conftest import SMALL, TINY_VOCABULARY, random_inputs, randomize
+from conftest import SMALL, TINY_VOCABULARY, options_of, random_inputs, randomize
 
 CONFIG = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2,
           "intermediate_size": 64, "max_position_embeddings": 32, "initializer_range": 0.1}
@@ -61,10 +60,8 @@ def metrics(folder):
 
 def test_a_config_that_changed_is_named(examples, tmp_path):
     (config := tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    defaults = {name: parameter.default for name, parameter in inspect.signature(pretrain).parameters.items()}
-    options = Options.checked(pretrain, defaults | {
-        "train": examples, "config": config, "output": tmp_path / "out", "steps": 6, "batch_size": 8})
-    Checkpoints(tmp_path / "run", prepare(options, trainer_kind(options)).run)
+    options = options_of(pretrain, Options, train=examples, config=config, output=tmp_path / "out", steps=6,
+                         batch_size=8)
     Checkpoints(tmp_path / "run", prepare(options, trainer_kind(options)).run)
     config.write_text(json.dumps(CONFIG | {"hidden_act": "relu"}))
     with pytest.raises(InputError, match="with another hidden_act of the config: 'gelu' .now 'relu'.; finish it with"):

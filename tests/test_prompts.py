@@ -6,6 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import tensorflow as tf
+from test_convert_sentence_transformers import write
 
 from keras_bert.commands import export_text_model
 from keras_bert.convert import convert, open_source
@@ -15,17 +16,13 @@ from keras_bert.export.text_model import TextModel
 from keras_bert.inference.exported import Exported
 from keras_bert.inference.features import write_features
 from keras_bert.inference.lite_model import LiteModel
-from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier, BertEmbedder
+from keras_bert.models import BertClassifier
 from keras_bert.serving.litert_model import LiteRTModel
 from keras_bert.tasks import Classify, Embed
-from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
-from keras_bert.weights import sentence_transformers
-from keras_bert.weights.source import Weights
 
 import zoo
-from conftest import SMALL, TINY_VOCABULARY, Peer, randomize
+from conftest import Peer
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -36,18 +33,9 @@ TEXTS = ["turn off the lamp", "", "the music please " * 20]
 OF_NAME = {None: "stop ", "document": PROMPTS["passage"], **PROMPTS}
 
 
-def write(folder, prompts=PROMPTS, **settings):
-    """Writes a folder of sentence-transformers; returns its path."""
-    folder.mkdir()
-    settings = {"task": "embed", "max_length": 20, "prompts": prompts, **settings}
-    model = BertEmbedder(randomize(BertLayer(SMALL)), "mean", normalize=True)
-    sentence_transformers.write(Weights.of(model, BertTokenizer(TINY_VOCABULARY), settings=settings), folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("prompts") / "folder", default_prompt_name="other")
+    return write(tmp_path_factory.mktemp("prompts") / "folder", prompts=PROMPTS, default_prompt_name="other")
 
 
 @pytest.fixture(scope="module")
@@ -211,14 +199,6 @@ def test_prompts_that_no_file_says(tmp_path, pretrained):
         convert(pretrained, tmp_path / "encoder", "tf1", query_prompt="a")
 
 
-def test_a_pooling_without_the_prompt_is_refused(tmp_path):
-    folder = write(tmp_path / "folder")
-    path = folder / "1_Pooling/config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"include_prompt": False}))
-    with pytest.raises(InputError, match="Pooling: include_prompt must be True; got False"):
-        open_source(folder)
-
-
 # Training
 
 @pytest.mark.parametrize("row,prompts", [
@@ -264,7 +244,6 @@ def test_finetune_keeps_prompts_and_normalizes(folder, pretrained_once, tmp_path
     ({"query": "query: ", "passage": "passage: ", "document": ""}, None),
 ])
 def test_vectors_are_those_of_sentence_transformers(minilm, tmp_path, prompts, default):
-    pytest.importorskip("sentence_transformers", reason="pip install sentence-transformers")
     shutil.copytree(minilm, tmp_path / "prompts")
     path = tmp_path / "prompts/config_sentence_transformers.json"
     path.write_text(json.dumps({"prompts": prompts, "default_prompt_name": default}))

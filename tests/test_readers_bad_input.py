@@ -77,7 +77,6 @@ REFUSALS = {
         ('{"text": "a", "label": true}', f"row 1: {NO_LABEL} True"),
         ('{"text": "a", "label": ["b"]}',
          f"row 1: {NO_LABEL} ['b']; texts with several labels are for task=multilabel"),
-        ('{"text": "a", "label": NaN}', f"row 1: {NO_LABEL} nan"),
         ('{"text": "a", "label": "b"}\n{"text": "c", "text_pair": "d", "label": "b"}',
          "row 1: 'text_pair' must be a text; got None"),
         ('{"text": "a", "text_pair": "d", "label": "b"}\n{"text": "c", "label": "b"}',

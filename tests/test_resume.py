@@ -26,7 +26,8 @@ from keras_bert.layers import BertLayer
 from keras_bert.training import finetune
 from keras_bert.training.run import Run
 
-from conftest import SMALL, TINY_VOCABULARY, eagerly, finetune_command, interrupted_after, randomize, write_huggingface
+import zoo
+from conftest import SMALL, eagerly, finetune_command, fit, interrupted_after, randomize, write_huggingface
 
 # Kills the process that runs it: in the middle of writing the nth checkpoint, before its renaming, or while the model's
 # folder is put in its place.
@@ -70,7 +71,7 @@ def work(pretrained_once, tmp_path_factory):
     (folder / "pretrained").symlink_to(pretrained_once)
     rng = random.Random(0)
     for split in ("train", "valid"):
-        rows = [(" ".join(rng.choices(TINY_VOCABULARY[5:40], k=rng.randint(1, 12))), "abc"[i % 3])
+        rows = [(" ".join(rng.choices(zoo.WORDS, k=rng.randint(1, 12))), "abc"[i % 3])
                 for i in range(TEXTS)]
         (folder / f"{split}.tsv").write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
     with eagerly():
@@ -190,8 +191,7 @@ def interrupted(tmp_path_factory):
 def test_a_run_of_any_kind_ends_as_one_that_was_not_interrupted(interrupted, tmp_path, capsys):
     folder, arguments, seen = interrupted
     shutil.copytree(folder / "again.checkpoints", tmp_path / "again.checkpoints")
-    resumed = Observer()
-    finetune(output=tmp_path / "again", callbacks=[resumed], **arguments)
+    finetune(output=tmp_path / "again", **arguments)
     assert "resuming from step 4 of 6" in capsys.readouterr().err
     assert_same_end(folder / "whole", tmp_path / "again")
     history = json.loads((folder / "whole/metrics.json").read_text())["history"]
@@ -199,17 +199,16 @@ def test_a_run_of_any_kind_ends_as_one_that_was_not_interrupted(interrupted, tmp
     assert seen == ["begin", *(call for epoch in range(2) for call in [
         ("epoch", epoch), *((when, step) for step in range(3) for when in ("before", "after")),
         ("scores", epoch, {name: values[epoch] for name, values in history.items()})]), "end"]
-    assert resumed.seen == ["begin", ("epoch", 1), *seen[seen.index(("epoch", 1)) + 3:]]
 
 
 @pytest.mark.usefixtures("eager")
-@pytest.mark.parametrize("saves", [3, 4, 5, 6, 9])  # the save that fails: of a step, of the best epoch, of its end
+@pytest.mark.parametrize("saves", [3, 5, 6, 9])  # the save that fails: of a step, of the best epoch, of its end
 def test_hooks_of_callbacks_are_pairs_wherever_a_run_was_stopped(interrupted, tmp_path, saves):
-    folder, arguments, seen = interrupted
+    _, arguments, seen = interrupted
     first, resumed = Observer(), Observer()
     with interrupted_after(saves):
-        finetune(output=tmp_path / "out", callbacks=[first], **arguments)
-    finetune(output=tmp_path / "out", callbacks=[resumed], **arguments)
+        fit(tmp_path / "out", callbacks=[first], **arguments)
+    fit(tmp_path / "out", callbacks=[resumed], **arguments)
     begin, epoch, *rest = resumed.seen
     assert first.seen == seen[:len(first.seen)] and rest == seen[-len(rest):]
     assert (begin, epoch) == ("begin", [call for call in seen[:-len(rest)] if call[0] == "epoch"][-1])

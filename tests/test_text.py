@@ -327,9 +327,7 @@ def test_added_tokens_have_the_ids_of_transformers(folder):
     peer.add_tokens(["covid"])
     (folder / "vocab.txt").unlink()
     peer.save_pretrained(folder)
-    with pytest.warns(InputWarning, match="transformers finds the added tokens 'covid' in texts before it splits"):
-        tokenizer = BertTokenizer.from_folder(folder)
-    texts = [*HARD_TEXTS, "play covid"]
+    tokenizer, texts = open_source(folder, allow_inexact=True).tokenizer, [*HARD_TEXTS, "play covid"]
     assert [ids for ids, _ in tokenizer.pack(texts)] == peer(texts)["input_ids"]
 
 

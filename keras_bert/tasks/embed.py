@@ -378,8 +378,9 @@ def meanings(path: Path | Rows, names: Sequence[str], text_column: str, text_pai
     unclear = [name for name in others if name not in {*negatives, *labels[:1]} and (
         name in _LABELS if labels else _MEANINGFUL.search(name))]
     if unclear:
-        cure = "name it negative_1" if "neg" in unclear[0].lower() else Option(f"pass label_column={unclear[0]!r}")
-        raise InputError(f"{path}: the column {unclear[0]!r} would change what the rows mean; ", cure,
+        cure = ["name it negative_1"] if "neg" in unclear[0].lower() else [
+            "pass ", Option(f"label_column={unclear[0]!r}")]
+        raise InputError(f"{path}: the column {unclear[0]!r} would change what the rows mean; ", *cure,
                          f", or leave it out{f'; the labels are those of {labels[0]!r}' if labels else ''}")
     return pair, negatives, labels[0] if labels else None
 
