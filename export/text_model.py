@@ -214,7 +214,9 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     prompts = {"serving_default": task.default_prompt, "explain": task.default_prompt, **task.named_prompts}
     writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=["encode", *of_texts],
                  split_texts=of_texts if task.windows else (),
-                 prompt_tokens=dict(zip(prompts, map(len, tokenizer.ids(list(prompts.values()))))))
+                 prompt_tokens=dict(zip(prompts, map(len, tokenizer.ids(list(prompts.values()))))), display=task.display,
+                 **({"task": {name: value for name, value in task.settings().items() if name != "labels"}}
+                    if task.name in TASKS else {}))
 
 
 def task_of(model: BertLayer | BertTask, tokenizer: BertTokenizer, task: Task | None,

@@ -91,12 +91,13 @@ def encoder_of(model: BertLayer | BertTask) -> BertLayer:
 
 def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokenizer: BertTokenizer,
          assets: Assets, overwrite: bool, row_wise: Iterable[str] = ("serving_default",),
-         split_texts: Iterable[str] = (), prompt_tokens: Mapping[str, int] | None = None) -> None:
+         split_texts: Iterable[str] = (), prompt_tokens: Mapping[str, int] | None = None, **more: Any) -> None:
     """Writes a SavedModel atomically. Adds the attributes `vocab_file` (an asset), `do_lower_case` (a non-trainable
     variable) and those named in `assets` to its root. `row_wise` are the signatures whose outputs have one row for each
     row of the inputs, which does not depend on the others: a server may join and split their requests. `split_texts`
     are those that read a long text as several inputs instead of truncating it: a server counts all of its tokens.
-    `prompt_tokens` has the number of tokens that a signature puts before each text, which a server counts, too."""
+    `prompt_tokens` has the number of tokens that a signature puts before each text, which a server counts, too. `more` is
+    also written next to these, as JSON."""
     module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
     vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
     with tempfile.TemporaryDirectory() as sources, atomic_folder(path, overwrite) as folder:
@@ -110,4 +111,4 @@ def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokeniz
         write_json(os.path.join(folder, "assets.extra", "keras_bert_row_wise.json"), {
             "saved_model_sha256": file_digest(os.path.join(folder, "saved_model.pb")), "signatures": sorted(row_wise),
             "split_texts": sorted(split_texts),
-            "prompt_tokens": {name: count for name, count in (prompt_tokens or {}).items() if count}})
+            "prompt_tokens": {name: count for name, count in (prompt_tokens or {}).items() if count}} | more)

@@ -15,10 +15,9 @@ from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import read_json
 from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.tensors import DEFAULT, STRING
-from keras_bert.tasks import TASKS, Span
+from keras_bert.tasks import TASKS, Span, restored
 
 _BATCH = 32  # texts
-_TASKS = {task.output: task for task in TASKS.values()}
 
 
 class Exported:
@@ -35,15 +34,17 @@ class Exported:
         self._path, self._signature = path, DEFAULT
         self._saved_model = SavedModel(path, threads)
         signature = self._saved_model.signatures.get(DEFAULT)
-        task = next((task for output, task in _TASKS.items() if signature and output in signature.outputs), None)
-        if not (signature and task):
-            found = f"returns {', '.join(signature.outputs)}" if signature else f"has no signature {DEFAULT}"
-            raise InputError(f"{path}: must be a SavedModel of export text-model with a task; this one {found}")
-        fields = task.__dataclass_fields__
-        settings = {"labels": read_json(os.path.join(path, "assets", "labels.json"))} if "labels" in fields else {}
-        if "pairs" in fields:
-            settings["pairs"] = "text_pair" in signature.inputs
-        self.task = task(max_length=self._saved_model.max_length, **settings)
+        settings = self._saved_model.task
+        if settings is None:  # of version 0.3 or older
+            task = next((task for task in TASKS.values() if signature and task.output in signature.outputs), None)
+            if not (signature and task):
+                found = f"returns {', '.join(signature.outputs)}" if signature else f"has no signature {DEFAULT}"
+                raise InputError(f"{path}: must be a SavedModel of export text-model with a task; this one {found}")
+            settings = {"task": task.name, "max_length": self._saved_model.max_length} | (
+                {"pairs": "text_pair" in signature.inputs} if "pairs" in task.__dataclass_fields__ else {})
+        if os.path.exists(labels := os.path.join(path, "assets", "labels.json")):
+            settings = settings | {"labels": read_json(labels)}
+        self.task, _ = restored(settings, path)
 
     def with_prompt(self, prompt_name: str | None) -> Self:
         """Returns a copy that runs the signature of a prompt, or itself if `prompt_name` is None."""

@@ -72,8 +72,8 @@ class LiteModel(TaskModel):
         """Raises an InputError if the files of a folder do not belong together."""
         found, wanted = (", ".join(sorted(names)) for names in (self.runner.outputs, self.task.lite_outputs))
         if found != wanted:
-            raise InputError(f"{os.fspath(folder)}: {FILE} must have the outputs of the task {self.task.name}, {wanted}; "
-                             f"got {found}; export the model again")
+            raise InputError(f"{os.fspath(folder)}: {FILE} must have the outputs of the task {self.task.name}, "
+                             f"{wanted}; got {found}; export the model again")
         labels, size = getattr(self.task, "labels", []), self.runner.config.vocab_size
         for name, axes in self.task.lite_outputs.items():
             if axes[-1] == "L" and (count := self.runner.outputs[name]["shape_signature"][-1]) != len(labels):

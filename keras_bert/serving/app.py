@@ -83,7 +83,8 @@ async def metadata(request: Request) -> Response:
     with model.lease(find_version(request), entry_of(request)) as version:
         served = version.model
     # TensorFlow Serving has no fields for these.
-    more = {"hangul": served.has_hangul} | ({"labels": served.labels} if served.labels else {})
+    more = {"hangul": served.has_hangul, "display": served.display} | (
+        {"labels": served.labels} if served.labels else {})
     return JSONResponse({
         "model_spec": {"name": model.name, "signature_name": "", "version": str(version.number)},
         "metadata": {"signature_def": {"signature_def": served.signature_defs}, **more}})

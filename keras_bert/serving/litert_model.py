@@ -48,7 +48,8 @@ class LiteRTModel(ServedModel):
             row_wise=set(self._tasks), padded=set(self._tasks), split_texts=set(self._tasks) if task.windows else set(),
             prompt_tokens=dict(zip(self._tasks, map(len, self._model.tokenizer.ids(prompts)))),
             config={"max_position_embeddings": config.max_position_embeddings}, labels=getattr(task, "labels", []),
-            vocabulary="\n".join(self._model.tokenizer.vocabulary), timeout_s=timeout_s, parallel=threads)
+            vocabulary="\n".join(self._model.tokenizer.vocabulary), timeout_s=timeout_s, parallel=threads,
+            display=task.display)
         self.max_length = task.max_length  # at which texts are truncated
         if warm_up:
             self.warm_up()

@@ -16,6 +16,7 @@ from keras_bert.files.digests import file_digest
 from keras_bert.serving.memory import trim
 from keras_bert.serving.served_model import ServedModel, count_rows
 from keras_bert.serving.tensors import DEFAULT, Arrays, RequestError, Signature, Spec
+from keras_bert.tasks import TASKS
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
 
@@ -60,7 +61,9 @@ class SavedModel(ServedModel):
                 row_wise=signatures.keys() & {*marked, *row_wise}, padded=marked,
                 split_texts=set(mark.get("split_texts", ())), prompt_tokens=mark.get("prompt_tokens", {}),
                 config=self._config,
-                labels=_asset(path, "labels.json", []), vocabulary=tokens, timeout_s=timeout_s)
+                labels=_asset(path, "labels.json", []), vocabulary=tokens, timeout_s=timeout_s,
+                display=mark.get("display") or _display(signatures))
+            self.task: dict[str, Any] | None = mark.get("task")
             self.is_unmarked = bool(self._config and tokens and not marked)
             if warm_up:
                 self.warm_up()
@@ -126,10 +129,17 @@ def _to_json(message: Any) -> dict[str, Any]:
 
 def _read_mark(path: str) -> dict[str, Any]:
     """Returns what export/writing.py has written of the signatures, if the file is for this graph: those that are
-    row-wise, as `signatures`, those that split texts, as `split_texts`, and the tokens of prompts, `prompt_tokens`."""
+    row-wise, as `signatures`, those that split texts, as `split_texts`, and the tokens of prompts, `prompt_tokens`;
+    since version 0.4 also the settings of the `task` without its labels, and its `display`."""
     mark = _asset(path, "keras_bert_row_wise.json", None, folder="assets.extra")
     is_same = mark and file_digest(os.path.join(path, "saved_model.pb")) == mark["saved_model_sha256"]
     return mark if is_same else {"signatures": []}
+
+
+def _display(signatures: Mapping[str, Signature]) -> str:
+    """Returns how the answers of a SavedModel that does not say it are shown, by the outputs of the built-in tasks."""
+    outputs = signatures[DEFAULT].outputs if DEFAULT in signatures else {}
+    return next((task.display for task in TASKS.values() if task.output in outputs), "outputs")
 
 
 def _is_dense(signature: Any) -> bool:

@@ -38,11 +38,11 @@ def register_task(task: T) -> T:
     """
     if not (isinstance(task, type) and issubclass(task, Task) and dataclasses.is_dataclass(task)):
         raise InputError(f"a task must be a subclass of Task and a dataclass; got {task!r:.100}")
-    for other in TASKS.values():
-        is_same = (other.__module__, other.__qualname__) == (task.__module__, task.__qualname__)  # of a module run again
-        if not is_same and (task.name == other.name or task.output == other.output):
-            raise InputError(f"a task must have a name and an output of its own; {task.name} and {task.output} are "
-                             f"those of {other.__module__}.{other.__qualname__}")
+    others = [other for other in TASKS.values() if (other.__module__, other.__qualname__) != (
+        task.__module__, task.__qualname__)]  # a module may be run again
+    if used := [other for other in others if task.name == other.name or task.output == other.output]:
+        raise InputError(f"a task must have a name and an output of its own; {task.name} and {task.output} are those "
+                         f"of {used[0].__module__}.{used[0].__qualname__}")
     TASKS[task.name] = task
     return task
 
@@ -132,6 +132,7 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
 
 import_tasks()
 
-__all__ = ["TASKS", "Answer", "Answers", "Card", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity", "Intent", "LabelSet",
-           "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Rerank", "Span", "Tag", "Task", "TextTask", "find_task", "read_examples",
-           "read_settings", "register_task", "restored", "run_model", "save_settings", "tasks_with"]
+__all__ = ["TASKS", "Answer", "Answers", "Card", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity",
+           "Intent", "LabelSet", "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Rerank", "Span", "Tag",
+           "Task", "TextTask", "find_task", "read_examples", "read_settings", "register_task", "restored", "run_model",
+           "save_settings", "tasks_with"]

@@ -24,6 +24,7 @@ from keras_bert.arguments import (
 )
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.inference.fine_tuned import FineTuned
+from keras_bert.tasks import Task
 from keras_bert.training import loop
 from keras_bert.training.checkpoints import Checkpoints, Progress
 from keras_bert.training.options import REMEMBERED, Options

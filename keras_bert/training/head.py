@@ -36,14 +36,13 @@ def keep_head(model: BertTask, task: Task, source: Source, few_shot: bool) -> tu
                           for each, of in ((model, task), (old, was)))
     if new_kind != old_kind:
         return [f"new head: {source.path} is a {old_kind}, the new model a {new_kind}"], []
-    classifier = getattr(model, "classifier", None)
-    has_each = labels and classifier is not None and classifier.kernel.shape[-1] == len(labels)
-    if labels != old_labels and not has_each:
+    classifier: Any = getattr(model, "classifier", None)
+    of_labels = {id(variable) for variable in classifier.weights} if labels and classifier else set()
+    if labels != old_labels and not (of_labels and classifier.bias.shape == (len(labels),)):
         return [f"new head: {source.path} has the labels in another order"], []
-    of_labels = {id(variable) for variable in classifier.weights} if has_each else set()
     rows = [old_labels.index(label) for label in labels]
     for variable, value in zip(_weights(model), _weights(old), strict=True):
-        variable.assign(ops.take(value, rows, axis=-1) if id(variable) in of_labels else value)
+        variable.assign(ops.take(value, rows, axis=-1) if labels != old_labels and id(variable) in of_labels else value)
     return [f"head: that of {source.path}, which is for the same task and labels"], _weights(model)
 
 

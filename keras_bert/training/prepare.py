@@ -122,7 +122,7 @@ def _fields_of(options: Options, source: Source) -> dict[str, Any]:
     if issubclass(task_class, Embed) and source.kind == "embedding" and source.settings:
         fields, length = source.options | fields_of(source.settings), source.settings["max_length"]
     if options.given_task:
-        source.config.input_length(options.given_task.max_length)
+        source.config.input_length(options.given_task.max_length, length)
     max_length = source.config.input_length(options.max_length, length)
     return {"max_length": max_length} | fields | options.fields_of(task_class)
 

@@ -2,14 +2,13 @@
 
 import {make, percent, slice} from "./elements.js";
 
-// Kinds of models, told apart by the name of an output.
-const VIEWS = {choice: showChoice, entity_start: showTags, answer: showSpan, label: showLabel, holds: showLabels,
-               value: showValue, logit: showRelevance};
+// By the kinds of display that a task states, see `Display` in keras_bert/tasks/base.py.
+const VIEWS = {choice: showChoice, entities: showEntities, span: showSpan, label: showLabel, labels: showLabels,
+               value: showValue, score: showScore};
 
 /** Elements for the answer to texts, a dict of outputs. */
 export function showAnswer(row, texts, model) {
-  const kind = Object.keys(VIEWS).find((name) => name in row);
-  return (VIEWS[kind] ?? showOther)(row, texts, model);
+  return (VIEWS[model.display] ?? showOutputs)(row, texts, model);
 }
 
 function bars(rows, best = 0) {
@@ -44,11 +43,11 @@ function showValue({value}) {
   return [make("p", {className: "headline number"}, value.toLocaleString("en", {maximumSignificantDigits: 5}))];
 }
 
-function showRelevance({score}) {
+function showScore({score}) {
   return showValue({value: score});
 }
 
-function showTags(row, {text}) {
+function showEntities(row, {text}) {
   const found = (what) => row[`${what}_start`].map((start, i) => (
     {start, end: row[`${what}_end`][i], label: row[`${what}_label`][i], score: row[`${what}_score`][i]}
   )).filter(({start}) => start >= 0);
@@ -70,7 +69,7 @@ function showChoice({choice, probabilities}, {choices}) {
     bars(choices.map((name, i) => [name, probabilities[i]]), choice)];
 }
 
-function showOther(row) {
+function showOutputs(row) {
   return Object.entries(row).map(([name, value]) => make(
     "p", {}, make("b", {}, name), make("code", {}, JSON.stringify(value).slice(0, 400))));
 }

@@ -2,9 +2,9 @@
 
 const SINGLE = {
   label: {en: "Turn on the light in the kitchen.", ko: "부엌에 불 좀 켜 줘."},
-  holds: {en: "Thank you, that made my day!", ko: "고마워요, 덕분에 기분이 좋아졌어요!"},
+  labels: {en: "Thank you, that made my day!", ko: "고마워요, 덕분에 기분이 좋아졌어요!"},
   value: {en: "The film was a pleasant surprise.", ko: "기대보다 훨씬 재미있는 영화였어요."},
-  entity_start: {en: "Marie Curie moved from Warsaw to Paris in 1891.", ko: "세종대왕은 1397년에 한양에서 태어났다."},
+  entities: {en: "Marie Curie moved from Warsaw to Paris in 1891.", ko: "세종대왕은 1397년에 한양에서 태어났다."},
 };
 const EXAMPLES = {
   text: {en: {text: "The train to the coast leaves at nine."}, ko: {text: "바다로 가는 기차는 아홉 시에 떠난다."}},
@@ -24,10 +24,10 @@ const EXAMPLES = {
 };
 
 /** The examples for a model's inputs, a list of {lang, texts}; the Korean one only for models with Hangul. */
-export function findExamples(names, outputs, hangul) {
+export function findExamples(names, display, hangul) {
   const examples = {...EXAMPLES[[...names].sort().join(" ")]};
-  const kind = names.length === 1 && Object.keys(SINGLE).find((output) => outputs.includes(output));
-  if (kind) for (const lang in examples) examples[lang] = {text: SINGLE[kind][lang]};
+  const single = names.length === 1 && SINGLE[display];
+  if (single) for (const lang in examples) examples[lang] = {text: single[lang]};
   return Object.entries(examples).filter(([lang]) => lang === "en" || hangul)
     .map(([lang, texts]) => ({lang, texts}));
 }

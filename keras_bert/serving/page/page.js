@@ -50,8 +50,8 @@ async function waitForMetadata(name) {
   }
 }
 
-function showExamples(names, outputs, hangul) {
-  const buttons = findExamples(names, outputs, hangul).map(({lang, texts}) => make(
+function showExamples(names, display, hangul) {
+  const buttons = findExamples(names, display, hangul).map(({lang, texts}) => make(
     "button", {type: "button", lang, onclick: () => {
       for (const name of names) model.fields[name].value = texts[name];
       model.fields[names[0]].focus();
@@ -73,7 +73,7 @@ async function chooseModel() {
   const names = Object.keys(inputs).sort((a, b) => order.indexOf(a) - order.indexOf(b));
   if (!names.every((name) => inputs[name].dtype === "DT_STRING")) throw new Error("This model does not take texts.");
   const old = model?.fields ?? {};
-  model = {path: `${path}:predict`, labels: metadata.labels, outputs: Object.keys(outputs),
+  model = {path: `${path}:predict`, labels: metadata.labels, display: metadata.display, outputs: Object.keys(outputs),
     explains: "explain" in signatures, lists: names.filter((name) => inputs[name].tensor_shape.dim.length > 1)};
   model.fields = Object.fromEntries(names.map((name) => [name, make(
     "textarea", {id: `field-${name}`, rows: 3, required: true, value: old[name]?.value ?? ""})]));
@@ -82,7 +82,7 @@ async function chooseModel() {
   $("fields").dataset.model = spec.name;
   $("question").inert = false;
   $("version").textContent = `version ${spec.version}`;
-  showExamples(names, model.outputs, metadata.hangul);
+  showExamples(names, model.display, metadata.hangul);
   say("Nothing asked yet.");
 }
 
