@@ -14,7 +14,7 @@ import tensorflow as tf
 from serving_server import assert_same, write_function
 from tensorflow_serving.apis import predict_pb2
 
-from keras_bert.serving import grpc_api, version
+from keras_bert.serving import grpc_api, tensors
 from keras_bert.serving import model as model_module
 from keras_bert.serving.logs import Entry
 from keras_bert.serving.memory import MemoryBudget
@@ -143,8 +143,8 @@ def test_what_takes_long_neither_stops_the_event_loop_nor_grows_beyond_the_limit
 
         monkeypatch.setattr(owner, name, call)
 
-    for owner, name in ((grpc_api, "_to_arrays"), (grpc_api, "_write"), (version, "read_request"),
-                        (version, "write_response"), (LoadedVersion, "_check_and_split"), (SavedModel, "join")):
+    for owner, name in ((grpc_api, "_to_arrays"), (grpc_api, "_write"), (tensors, "read_request"),
+                        (tensors, "write_response"), (LoadedVersion, "_check_and_split"), (SavedModel, "join")):
         record(owner, name)
 
     async def by_grpc(text):

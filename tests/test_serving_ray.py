@@ -20,7 +20,7 @@ import pytest
 import serving_server
 from serving_server import load, write_echo
 
-from keras_bert.export.writing import _mark_row_wise
+from keras_bert.files.digests import file_digest
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(importlib.util.find_spec("ray") is None,
                                                    reason='needs Ray: pip install "ray[serve]"')]
@@ -50,7 +50,10 @@ def url(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ray")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    _mark_row_wise(write_echo(folder / "echo"), ["serving_default"])
+    write_echo(folder / "echo")
+    (folder / "echo/assets.extra").mkdir()
+    (folder / "echo/assets.extra/keras_bert_row_wise.json").write_text(json.dumps({
+        "saved_model_sha256": file_digest(folder / "echo/saved_model.pb"), "signatures": ["serving_default"]}))
     (folder / "config.yaml").write_text(f"""
 http_options: {{port: {port}}}
 applications:
