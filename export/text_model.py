@@ -212,11 +212,11 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         assets["label_file"] = ("labels.json", lambda file: write_json(file, task.labels))
     of_texts = ["serving_default", *module.prompted]
     prompts = {"serving_default": task.default_prompt, "explain": task.default_prompt, **task.named_prompts}
+    lengths = dict(zip(prompts, map(len, tokenizer.ids(list(prompts.values())))))
+    stored = {"task": {name: value for name, value in task.settings().items() if name != "labels"}}
     writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=["encode", *of_texts],
-                 split_texts=of_texts if task.windows else (),
-                 prompt_tokens=dict(zip(prompts, map(len, tokenizer.ids(list(prompts.values()))))), display=task.display,
-                 **({"task": {name: value for name, value in task.settings().items() if name != "labels"}}
-                    if task.name in TASKS else {}))
+                 split_texts=of_texts if task.windows else (), prompt_tokens=lengths, display=task.display,
+                 **(stored if task.name in TASKS else {}))
 
 
 def task_of(model: BertLayer | BertTask, tokenizer: BertTokenizer, task: Task | None,

@@ -96,8 +96,8 @@ def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokeniz
     variable) and those named in `assets` to its root. `row_wise` are the signatures whose outputs have one row for each
     row of the inputs, which does not depend on the others: a server may join and split their requests. `split_texts`
     are those that read a long text as several inputs instead of truncating it: a server counts all of its tokens.
-    `prompt_tokens` has the number of tokens that a signature puts before each text, which a server counts, too. `more` is
-    also written next to these, as JSON."""
+    `prompt_tokens` has the number of tokens that a signature puts before each text, which a server counts, too. `more`
+    is written next to these, as JSON."""
     module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
     vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
     with tempfile.TemporaryDirectory() as sources, atomic_folder(path, overwrite) as folder:

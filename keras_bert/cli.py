@@ -189,7 +189,7 @@ def _call(command: Callable, given: list[Argument], positional: list[str], optio
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except InputError as error:
-        return _fail(error.on_command_line(options), 1)
+        return _fail(error.on_command_line({*options, "import"}), 1)
     except ImportError as error:
         return _fail(f"{error}{_cure(error.name)}", 1)
     except OSError as error:

@@ -45,13 +45,13 @@ def run(model: str, data: str, choose_threshold: bool = False, output_format: Li
                   "add texts that are not, and name their label with --out_of_scope_label", file=sys.stderr)
         else:
             calibrated.save_settings(model)
-    print(json_text(scores, indent=2) if output_format == "json" else _tables(scores))
+    print(json_text(scores, indent=2) if output_format == "json" else _tables(tuned.task.name, scores))
 
 
-def _tables(scores: dict[str, Any]) -> str:
-    from keras_bert.tasks.score_names import OF_CLASSES, SCORES, THRESHOLDS, describe_threshold
+def _tables(task: str, scores: dict[str, Any]) -> str:
+    from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, describe_threshold, shown_scores
 
-    shown = {name: scores[key] for key, name in SCORES.items() if key in scores}
+    shown = shown_scores(task, scores)
     classes = scores.get("classes") or scores.get("entities") or scores.get("labels") or {}
     classes = {label: row for label, row in classes.items() if row["texts"]}
     width = max(map(len, [*shown, *classes]))

@@ -14,13 +14,13 @@ API = "training/finetune.py", "finetune"
 def run(**arguments: Any) -> None:
     """Fine-tune a pretrained encoder on labelled texts."""
     check_readable(*filter(None, (arguments["train"], arguments["valid"])))
-    from keras_bert.tasks.score_names import SCORES
+    from keras_bert.tasks.score_names import shown_scores
     from keras_bert.training import finetune
 
     finetune(**arguments)
     folder = arguments["output"]
     metrics = read_json(os.path.join(folder, "metrics.json"))
-    scores = [f"{name} {metrics[key]:.4f}" for key, name in SCORES.items() if metrics.get(key) is not None]
+    scores = [f"{name} {score:.4f}" for name, score in shown_scores(metrics["task"], metrics).items()]
     texts = metrics["valid_examples"]
     print(f"{folder}: {', '.join(scores[:2])} on {texts} {plural('text', texts)}, epoch {metrics['best_epoch']}, "
           f"{metrics['seconds']:.0f} s")

@@ -10,7 +10,7 @@ import keras
 
 from keras_bert import kernels
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError, first_line
+from keras_bert.errors import InputError, Option, first_line
 from keras_bert.files.paths import check_model_folder, version_number
 from keras_bert.layers.base import FreezableLayer, change_encoder, combine_policies, freeze, own_layers, zero_weights
 from keras_bert.layers.bert import BertLayer, Inputs
@@ -120,6 +120,10 @@ def load_model(folder: Path, **changes: Any) -> BertTask:
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
         raise InputError(f"{path}: not the whole .keras file of a model: {error!r}") from None
     config.pop("compile_config", None)
+    name, module = config.get("registered_name"), config.get("module")
+    if not str(name).startswith("keras_bert>") and keras.saving.get_registered_object(name) is None:
+        raise InputError(f"{path}: its model is a {str(name).partition('>')[2]} of the module {module}, which must be "
+                         "imported first: pass ", Option(f"import={module}"))
     try:
         with zero_weights():
             model = keras.saving.deserialize_keras_object(config)

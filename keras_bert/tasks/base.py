@@ -112,6 +112,7 @@ class Task:
         truncator: how texts that are too long together are truncated, see `graph_packing`.
         activation: the function that turns the outputs of a model into probabilities; None if they are not logits of
             classes.
+        score_names: names in words of scores that are not in `score_names.SCORES`.
         card: what the model card says about the task.
     """
 
@@ -142,6 +143,7 @@ class Task:
     explains: ClassVar[bool] = True
     truncator: ClassVar[Literal["round_robin", "waterfall"]] = "round_robin"
     activation: ClassVar[Literal["softmax", "sigmoid"] | None] = None
+    score_names: ClassVar[dict[str, str]] = {}
     card: ClassVar[Card] = Card("text-classification", "texts", "Answers texts.")
 
     # Methods that each task defines. `iterate` and `from_examples` are class methods.

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from keras_bert.tasks import TASKS
+
 SCORES = {
     "ndcg_at_10": "nDCG@10", "mrr_at_10": "MRR@10", "recall_at_1": "recall@1", "recall_at_5": "recall@5",
     "recall_at_10": "recall@10", "average_precision": "average precision", "accuracy": "accuracy",
@@ -33,3 +35,9 @@ def describe_threshold(scope: dict[str, Any]) -> str:
         rejected += (f" and {scope['recall']:.1%} of the {scope['texts']:,} out of scope, with precision "
                      f"{scope['precision']:.4f}")
     return f"{scope['threshold']:.4f}: rejects {rejected}"
+
+
+def shown_scores(task: str, scores: dict[str, Any]) -> dict[str, float]:
+    """Returns the scores of a task by their names in words, those of the task itself first."""
+    names = TASKS[task].score_names | SCORES
+    return {name: scores[key] for key, name in names.items() if scores.get(key) is not None}

@@ -10,7 +10,7 @@ from typing import Any
 
 from keras_bert.arguments import as_flags
 from keras_bert.tasks import TASKS
-from keras_bert.tasks.score_names import OF_CLASSES, SCORES, THRESHOLDS
+from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, shown_scores
 from keras_bert.training.data_report import report_lines
 
 MAX_ROWS = 10  # of a table of classes
@@ -82,7 +82,7 @@ def _data(metrics: dict[str, Any]) -> str:
 
 
 def _scores(metrics: dict[str, Any]) -> str:
-    rows = [(name, metrics[key]) for key, name in SCORES.items() if key in metrics]
+    rows = list(shown_scores(metrics["task"], metrics).items())
     # Not `valid_examples`, which includes the out-of-scope texts: they have no class to be scored on.
     texts = sum(scores["texts"] for scores in metrics["classes"].values()) if "classes" in metrics else (
         metrics["valid_examples"])
