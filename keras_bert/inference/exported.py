@@ -13,8 +13,8 @@ from keras_bert.arguments import AggregationStrategy, Path
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import read_json
-from keras_bert.serving.saved_model import SavedModel
-from keras_bert.serving.tensors import DEFAULT, STRING
+from keras_bert.inference.saved_model import SavedModel
+from keras_bert.inference.served_model import DEFAULT, STRING
 from keras_bert.tasks import TASKS, Span, restored
 
 _BATCH = 32  # texts

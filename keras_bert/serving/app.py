@@ -17,13 +17,13 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from keras_bert import __version__
+from keras_bert.inference.served_model import DEFAULT, RequestError, count_bytes
 from keras_bert.serving import body as request_body
 from keras_bert.serving import embeddings, logs, metrics, rerank
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.middleware import RequestMiddleware, answering, check_access, server_of
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.served_model import count_bytes
-from keras_bert.serving.tensors import DEFAULT, Limits, RequestError
+from keras_bert.serving.tensors import Limits
 from keras_bert.serving.version import in_thread_if_large
 
 Answer = Callable[[Request], Awaitable[Response]]  # the function of an endpoint

@@ -8,13 +8,13 @@ from typing import TypeVar, TypeVarTuple
 import numpy as np
 import orjson
 
+from keras_bert.inference import served_model
+from keras_bert.inference.served_model import STRING, Arrays, RequestError, RowMismatch, ServedModel, count_rows
 from keras_bert.serving import metrics, tensors
 from keras_bert.serving.batcher import Batcher, Overloaded, Part
 from keras_bert.serving.logs import Entry, logger
 from keras_bert.serving.memory import RequestMemory
-from keras_bert.serving.served_model import RowMismatch, ServedModel, check_rows, count_bytes, count_rows
 from keras_bert.serving.settings import ModelSettings
-from keras_bert.serving.tensors import STRING, Arrays, RequestError
 
 Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
@@ -44,7 +44,7 @@ class LoadedVersion:
         self._name, self._settings = name, settings
         self._classes = orjson.dumps(model.labels) if model.labels else b""
         self._threads = concurrent.futures.ThreadPoolExecutor(model.parallel)
-        self._batch_tokens, delay = model.batching(settings)
+        self._batch_tokens, delay = model.batching(settings.max_batch_tokens, settings.batch_timeout_ms / 1000)
         self._batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue, settings.timeout_s,
                                 model.parallel)
         self._batching = asyncio.create_task(self._batcher.work())
@@ -55,7 +55,8 @@ class LoadedVersion:
             len(body), tensors.read_request, body, self.model.signatures, self.limits, memory.reserve)
         outputs, _ = await self.predict(signature, inputs, len(body), entry, memory)
         return await in_thread_if_large(
-            count_bytes(outputs), tensors.write_response, outputs, entry.instances if is_rows else None, self._classes)
+            served_model.count_bytes(outputs), tensors.write_response, outputs, entry.instances if is_rows else None,
+            self._classes)
 
     async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry, memory: RequestMemory,
                       keys: Mapping[str, str] | None = None) -> tuple[Arrays, int]:
@@ -107,9 +108,9 @@ class LoadedVersion:
                     compute_ms += 1000 * answer.computed
                     entry.compute_ms = round(compute_ms, 2)
                     if len(parts) > 1:
-                        check_rows(answer.result, count_rows(inputs))
+                        served_model.check_rows(answer.result, count_rows(inputs))
                     outputs.append(answer.result)
-                    memory.reserve(_RESPONSE * (part_size := count_bytes(answer.result)))
+                    memory.reserve(_RESPONSE * (part_size := served_model.count_bytes(answer.result)))
                     done, size = done + count_rows(inputs), size + part_size
                     self._check_output(size, done, rows)
         except Overloaded as error:

@@ -13,9 +13,7 @@ from google.protobuf.json_format import MessageToDict
 
 from keras_bert.errors import InputError
 from keras_bert.files.digests import file_digest
-from keras_bert.serving.memory import trim
-from keras_bert.serving.served_model import ServedModel, count_rows
-from keras_bert.serving.tensors import DEFAULT, Arrays, RequestError, Signature, Spec
+from keras_bert.inference.served_model import DEFAULT, Arrays, RequestError, ServedModel, Signature, Spec, count_rows
 from keras_bert.tasks import TASKS
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
@@ -79,7 +77,7 @@ class SavedModel(ServedModel):
         self._session, self._calls = None, {}
         gc.unfreeze()
         gc.collect()  # a graph has reference cycles
-        trim()
+        super().close()
 
     def warm_up(self) -> None:
         """Runs the model once, because the first call is slow: it optimises the graph. If the SavedModel has TensorFlow

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from keras_bert.inference import served_model
 from keras_bert.inference.lite_model import LiteModel, check_files, group_outputs, rows_of
-from keras_bert.serving.memory import trim
-from keras_bert.serving.served_model import PADDING, ServedModel
-from keras_bert.serving.settings import ModelSettings
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signature, Spec
+from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, ServedModel, Signature, Spec
 from keras_bert.tasks import Task
 
 # Tokens, estimated, of a call. A call of several texts costs Python and its threads less for each; with more texts in
@@ -56,7 +54,7 @@ class LiteRTModel(ServedModel):
 
     def close(self) -> None:
         del self._model
-        trim()
+        super().close()
 
     def warm_up(self) -> None:
         """Runs all interpreters once: the first call of each packs the weights, which takes so long that the calls, at
@@ -64,8 +62,8 @@ class LiteRTModel(ServedModel):
         with ThreadPoolExecutor(self.parallel) as pool:
             list(pool.map(self._warm_up, [DEFAULT] * self.parallel))
 
-    def batching(self, settings: ModelSettings) -> tuple[int, float]:
-        return min(settings.max_batch_tokens, _CALL_TOKENS), 0.0
+    def batching(self, max_tokens: int, pause_s: float) -> tuple[int, float]:
+        return min(max_tokens, _CALL_TOKENS), 0.0
 
     def _call(self, name: str, inputs: Arrays, timeout_s: float | None = None) -> Arrays:
         task, specs = self._tasks[name], self.signatures[name].outputs
@@ -134,7 +132,7 @@ def _column(values: list, spec: Spec) -> np.ndarray:
     if not sizes:
         return np.array(values, spec.dtype)
     width = sizes[0] if sizes[0] is not None else max(map(len, values), default=0)
-    array = np.full((len(values), width), PADDING.get(spec.dtype.kind), spec.dtype)
+    array = np.full((len(values), width), served_model.PADDING.get(spec.dtype.kind), spec.dtype)
     for row, value in zip(array, values):
         row[:len(value)] = value
     return array
