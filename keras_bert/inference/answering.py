@@ -36,7 +36,7 @@ class AnsweringModel(Protocol):
 def load_answering_model(path: str, threads: int | None = None) -> AnsweringModel:
     """Returns the `Exported` of a SavedModel, or another folder's `load_task_model`."""
     if is_saved_model(path):
-        from keras_bert.inference.exported import Exported
+        from keras_bert.inference.saved_model import Exported
 
         return Exported(path)
     return load_task_model(path, threads)
@@ -67,7 +67,7 @@ def load_served_model(folder: str, threads: int, row_wise: Iterable[str] = (), t
 
         return SavedModel(folder, threads, row_wise, timeout_s, warm_up)
     if is_litert(folder):
-        from keras_bert.inference.litert_model import LiteRTModel
+        from keras_bert.inference.lite_model import LiteRTModel
 
         return LiteRTModel(folder, threads, timeout_s, warm_up)
     raise InputError(f"{folder}: must be a SavedModel or a LiteRT folder; there is neither {SAVED_MODEL} nor {FILE}")

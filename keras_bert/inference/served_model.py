@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from keras_bert.litert import Arrays
+
 DEFAULT = "serving_default"
 STRING = np.dtype(object)
-Arrays = dict[str, np.ndarray]  # the tensors of a request or of its answer, by name
 PADDING: dict[str, Any] = {"i": -1, "O": b"", "f": 0}  # by the kind of the dtype, see export/text_model.py
 _HANGUL = re.compile("[가-힣]|[\u1100-\u11ff]{2}")
 

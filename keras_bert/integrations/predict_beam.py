@@ -14,8 +14,8 @@ from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import find_texts, is_saved_model
-from keras_bert.inference.exported import Exported
 from keras_bert.inference.files import answer_columns, check_kept, examples_of_chunk
+from keras_bert.inference.saved_model import Exported
 from keras_bert.integrations.beam import SavedModelHandler
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 
