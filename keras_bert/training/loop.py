@@ -17,6 +17,72 @@ from keras_bert.training.run import Run, naming_full_memory, recorded_signals
 from keras_bert.training.run import enable_determinism as enable_determinism  # its place in version 0.2
 
 
+class _Steps(keras.callbacks.Callback):
+    """The steps of a run: what happens before and after each batch of `fit`, which is called once for each epoch."""
+
+    def __init__(self, run: Run, log: TrainingLog, observers: keras.callbacks.CallbackList, epochs: int, steps: int,
+                 accumulation_steps: int) -> None:
+        super().__init__()
+        self.run, self.log, self.observers, self.progress = run, log, observers, run.progress
+        self.epochs, self.steps, self.accumulation_steps = epochs, steps, accumulation_steps
+        self.started = time.monotonic()
+        self.sizes: list[list[int]] = []  # the number of examples of each batch of each step of the epoch
+        self.sums: list[float] = []  # of the metrics, with which a resumed epoch begins
+
+    @property
+    def done(self) -> int:
+        """The number of finished steps of the epoch."""
+        return self.progress.step - self.progress.epoch * self.steps
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        for variable, value in zip(self.run.model.metrics_variables, self.sums):
+            variable.assign(value)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        number, sizes = batch % self.accumulation_steps, self.sizes[self.done]
+        if self.accumulation_steps > 1:
+            optimizer: Any = self.run.model.optimizer
+            optimizer.examples.assign(sizes[number])
+            optimizer.total.assign(sum(sizes) if number + 1 == len(sizes) else 0)
+        if number == 0:
+            self.observers.on_train_batch_begin(self.done, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        step, sizes = self.done, self.sizes[self.done]
+        if batch % self.accumulation_steps + 1 < len(sizes):
+            return
+        self.progress.step += 1
+        self.run.check_loss(logs["loss"])
+        self.log.count(1, time.monotonic() - self.started - self.log.seconds, sum(sizes))
+        self.observers.on_train_batch_end(step, logs)
+        check_goes_on(self.run.model)
+        self.show(logs)
+        if self.progress.step % 10 == 0:
+            self.log.write(self.progress.step, "train", logs)
+        self.run.checkpoint(stop=self.run.signals)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.show(logs, stays=True)
+
+    def show(self, scores: dict[str, float], stays: bool = False) -> None:
+        bar = "=" * round(20 * self.done / self.steps)
+        title = f"epoch {self.progress.epoch + 1}/{self.epochs} [{bar:20}] {self.done}/{self.steps}"
+        self.log.show(self.progress.step, title, {"loss": scores["loss"]} | scores, stays)  # the total loss comes first
+
+    def check_outputs(self, outputs: Any) -> None:
+        """Checks the outputs of a batch of validation texts, and saves the state if it is time to."""
+        if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
+            raise InputError(f"the model's outputs must be finite; after step {self.progress.step} one is not; ",
+                             *ADVICE)
+        self.run.checkpoint(stop=self.run.signals)
+
+
+def check_goes_on(model: Any) -> None:
+    if model.stop_training:
+        raise InputError(Option("callbacks"), " must not stop the training; pass ",
+                         Option("early_stopping_patience=…"))
+
+
 @naming_full_memory("try a smaller ", Option("batch_size=…"), " or ", Option("max_length=…"))
 def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Callable[[Any], None]], dict[str, Any]],
           main: str, checkpoints: Checkpoints, *, epochs: int, batch_size: int, seed: int, save_steps: int,
@@ -44,80 +110,32 @@ def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Ca
     model.evaluate(train_batches.validation_dataset(batch_size).take(1), verbose=0)  # creates the metrics' variables
     steps = math.ceil(train_batches.steps(batch_size) / accumulation_steps)
     run = Run(model, checkpoints, steps * epochs, save_steps)
-    progress = run.progress
-    done, sums = 0, list[float]()  # of the epoch in which a resumed run begins: its steps, and the sums of its metrics
-    sizes = list[list[int]]()  # the number of examples of each batch of each step of the epoch
-    log, started = TrainingLog(steps * epochs, "examples", log_dir), time.monotonic()
+    progress, log = run.progress, TrainingLog(steps * epochs, "examples", log_dir)
     # Not of `fit`, which is called once for each epoch.
     observers = keras.callbacks.CallbackList(list(callbacks), model=model, epochs=epochs, steps=steps, verbose=0)
-
-    def show(scores: dict[str, float], stays: bool = False) -> None:
-        step = progress.step - progress.epoch * steps
-        bar = "=" * round(20 * step / steps)
-        scores = {"loss": scores["loss"]} | scores  # the total loss before its parts
-        log.show(progress.step, f"epoch {progress.epoch + 1}/{epochs} [{bar:20}] {step}/{steps}", scores, stays)
-
-    def check_goes_on() -> None:
-        if model.stop_training:
-            raise InputError(Option("callbacks"), " must not stop the training; pass ",
-                             Option("early_stopping_patience=…"))
-
-    def before_batch(batch: int, logs: dict[str, float]) -> None:
-        step, number = divmod(done * accumulation_steps + batch, accumulation_steps)
-        if accumulation_steps > 1:
-            model.optimizer.examples.assign(sizes[step][number])
-            model.optimizer.total.assign(sum(sizes[step]) if number + 1 == len(sizes[step]) else 0)
-        if number == 0:
-            observers.on_train_batch_begin(step, logs)
-
-    def begin_epoch(epoch: int, logs: dict[str, float]) -> None:
-        for variable, value in zip(model.metrics_variables, sums):
-            variable.assign(value)
-
-    def after_batch(batch: int, logs: dict[str, float]) -> None:
-        step, number = divmod(done * accumulation_steps + batch, accumulation_steps)
-        if number + 1 < len(sizes[step]):
-            return
-        progress.step += 1
-        run.check_loss(logs["loss"])
-        log.count(1, time.monotonic() - started - log.seconds, sum(sizes[step]))
-        observers.on_train_batch_end(step, logs)
-        check_goes_on()
-        show(logs)
-        if progress.step % 10 == 0:
-            log.write(progress.step, "train", logs)
-        run.checkpoint(stop=run.signals)
-
-    def check_outputs(outputs: Any) -> None:
-        if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
-            raise InputError(f"the model's outputs must be finite; after step {progress.step} one is not; ", *ADVICE)
-        run.checkpoint(stop=run.signals)
-
-    callback = keras.callbacks.LambdaCallback(
-        on_epoch_begin=begin_epoch, on_train_batch_begin=before_batch, on_train_batch_end=after_batch,
-        on_epoch_end=lambda epoch, logs: show(logs, stays=True))
+    of_steps = _Steps(run, log, observers, epochs, steps, accumulation_steps)
     observers.on_train_begin()
     with recorded_signals(run.signals):
         while progress.epoch < epochs and progress.epoch - progress.best_epoch < (patience or epochs):
-            epoch, done = progress.epoch, progress.step - progress.epoch * steps
+            epoch, done = progress.epoch, of_steps.done
             observers.on_epoch_begin(epoch)
             if done < steps:
                 # `fit` resets the metrics' sums; after that, a resumed epoch gets its sums back.
-                sums = [float(variable) for variable in model.metrics_variables] if done else []
-                sizes = [list(map(len, step)) for step in train_batches.steps_of_epoch(
+                of_steps.sums = [float(variable) for variable in model.metrics_variables] if done else []
+                of_steps.sizes = [list(map(len, step)) for step in train_batches.steps_of_epoch(
                     batch_size, seed, epoch, accumulation_steps)]
                 model.fit(train_batches.training_dataset(
                     batch_size, seed, epoch, done * accumulation_steps, accumulation_steps), initial_epoch=epoch,
-                    epochs=epoch + 1, class_weight=class_weight, callbacks=[callback], shuffle=False, verbose=0)
+                    epochs=epoch + 1, class_weight=class_weight, callbacks=[of_steps], shuffle=False, verbose=0)
             if len(progress.history.get("loss", [])) == epoch:  # else the checkpoint had these scores
                 progress.add(model.get_metrics_result())
-            scores = validate(check_outputs)
+            scores = validate(of_steps.check_outputs)
             valid = {name: scores[name] for name in ("loss", main)}
             log.show(progress.step, f"epoch {epoch + 1}/{epochs} validation", valid, stays=True)
             log.write(progress.step, "validation", valid)
             progress.add({f"val_{name}": value for name, value in valid.items()})
             observers.on_epoch_end(epoch, progress.newest)
-            check_goes_on()
+            check_goes_on(model)
             ranks = list(zip(progress.history[f"val_{main}"], np.negative(progress.history["val_loss"])))
             if ranks.index(max(ranks)) == epoch:
                 progress.best_epoch = progress.epoch
