@@ -12,8 +12,7 @@ from keras_bert.arguments import Path
 from keras_bert.data import TextBatches
 from keras_bert.errors import InputError, Option
 from keras_bert.training.checkpoints import ADVICE, Checkpoints, Progress
-from keras_bert.training.log import TrainingLog
-from keras_bert.training.run import Run, naming_full_memory, recorded_signals
+from keras_bert.training.run import Run, TrainingLog, naming_full_memory, recorded_signals
 from keras_bert.training.run import enable_determinism as enable_determinism  # its place in version 0.2
 
 
