@@ -14,8 +14,8 @@ from google.protobuf.json_format import MessageToDict
 from keras_bert.errors import InputError
 from keras_bert.files.digests import file_digest
 from keras_bert.serving.memory import trim
-from keras_bert.serving.served_model import ServedModel, count_rows
-from keras_bert.serving.tensors import DEFAULT, Arrays, RequestError, Signature, Spec
+from keras_bert.serving.served_model import ServedModel
+from keras_bert.serving.tensors import DEFAULT, Arrays, RequestError, Signature, Spec, count_rows
 from keras_bert.tasks import TASKS
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from keras_bert.serving.settings import ModelSettings
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signatures
+from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signatures, count_rows
 
 PADDING: dict[str, Any] = {"i": -1, "O": b"", "f": 0}  # by the kind of the dtype, see export/text_model.py
 _HANGUL = re.compile("[가-힣]|[\u1100-\u11ff]{2}")
@@ -177,16 +177,6 @@ class ServedModel(abc.ABC):
         """Returns the size in bytes of the attention that the signature `explain` of export/text_model.py returns for
         a request whose longest row has that many tokens; 0 for other signatures."""
         return 0
-
-
-def count_rows(inputs: Arrays) -> int:
-    """Returns the first dimension of the inputs; 1 if they have none."""
-    return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
-
-
-def count_bytes(outputs: Arrays) -> int:
-    """Returns the size of outputs, with 8 bytes per string besides its own."""
-    return sum(array.nbytes + (sum(map(len, array.flat)) if array.dtype == STRING else 0) for array in outputs.values())
 
 
 def check_rows(outputs: Arrays, rows: int) -> None:

@@ -2,8 +2,7 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Mapping
-from typing import TypeVar, TypeVarTuple
+from collections.abc import Mapping
 
 import numpy as np
 import orjson
@@ -12,24 +11,11 @@ from keras_bert.serving import metrics, tensors
 from keras_bert.serving.batcher import Batcher, Overloaded, Part
 from keras_bert.serving.logs import Entry, logger
 from keras_bert.serving.memory import RequestMemory
-from keras_bert.serving.served_model import RowMismatch, ServedModel, check_rows, count_bytes, count_rows
+from keras_bert.serving.served_model import RowMismatch, ServedModel, check_rows
 from keras_bert.serving.settings import ModelSettings
-from keras_bert.serving.tensors import STRING, Arrays, RequestError
-
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
+from keras_bert.serving.tensors import STRING, Arrays, RequestError, count_bytes, count_rows, in_thread_if_large
 
 _RESPONSE = 6  # bytes of memory for each byte of the outputs: these, their JSON, and its copies
-_SMALL = 10_000  # bytes; converting as much takes less time than starting a thread
-_CONVERTERS = concurrent.futures.ThreadPoolExecutor(2, "converter")
-
-
-async def in_thread_if_large(size: int, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-    """Returns the result of a function; calls it in a thread if what it converts has many bytes, so that the event loop
-    answers others meanwhile."""
-    if size <= _SMALL:
-        return function(*arguments)
-    return await asyncio.get_running_loop().run_in_executor(_CONVERTERS, function, *arguments)
 
 
 class LoadedVersion:
