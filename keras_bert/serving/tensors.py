@@ -218,7 +218,7 @@ def parse(body: bytes, limits: Limits, reserve: Reserve) -> dict[str, Any]:
         count = count_separators(body)
         if count.brackets > limit.brackets or count.commas > limit.commas:
             raise RequestError(413, f"{limits.describe_rows()}, and outside of its texts at most {limit.brackets:.0f} "
-                                    f"opening brackets and {limit.commas:.0f} commas, as many as so many rows need")
+                                    f"opening brackets and {limit.commas:.0f} commas, enough for {limits.rows} rows")
     reserve(_BYTES * len(body) + _SEPARATOR * int(count.brackets + count.commas))
     try:
         request = from_json(body, cache_strings="keys")
