@@ -184,12 +184,12 @@ def fit(output, **arguments):
     """Trains as `finetune` does, without its reports and the model's folder; returns the model and the `Progress`."""
     from keras_bert.training import finetune
     from keras_bert.training.checkpoints import Checkpoints
-    from keras_bert.training.finetune import _fit
+    from keras_bert.training.loop import train
     from keras_bert.training.options import Options
     from keras_bert.training.prepare import prepare
 
     prepared = prepare(options_of(finetune, Options, output=output, **arguments))
-    return prepared.model, _fit(prepared, Checkpoints(f"{output}.checkpoints", prepared.run))
+    return prepared.model, train(prepared, Checkpoints(f"{output}.checkpoints", prepared.run))
 
 
 @contextlib.contextmanager

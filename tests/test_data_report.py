@@ -19,8 +19,8 @@ from keras_bert.text.coverage import Coverage
 from keras_bert.text.same import SameTexts
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.data_report import data_report, report_lines
-from keras_bert.training.few_shot import FewShot
 from keras_bert.training.held_out import hold_out
+from keras_bert.training.strategy import FewShot
 
 import zoo
 from conftest import REAL, TINY_VOCABULARY, spelled

@@ -15,8 +15,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
 from keras_bert.tasks import TASKS, Embed
 from keras_bert.training import FineTuned, finetune
-from keras_bert.training.few_shot import FewShot
-from keras_bert.training.way import recommendation
+from keras_bert.training.strategy import FewShot, recommendation
 
 from conftest import SMALL, eagerly, interrupted_after, random_inputs, randomize
 

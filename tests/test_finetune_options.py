@@ -17,7 +17,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.tasks import TASKS
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.options import Options
-from keras_bert.training.way import weights_of_classes
+from keras_bert.training.strategy import weights_of_classes
 
 from conftest import SMALL, TINY, TINY_VOCABULARY, eagerly, fit, options_of, randomize, write_huggingface
 

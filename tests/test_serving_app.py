@@ -378,8 +378,8 @@ def test_estimated_tokens_are_marked_and_values_that_are_not_finite_are_null(ser
 
 def test_vectors_of_the_model_itself():
     request = embeddings.Request(json.dumps({"model": "plain", "input": TEXTS, "dimensions": 2}).encode(),
-                                 Limits(), lambda size: None)
-    answer = json.loads(request.response({"embedding": vectors_of(TEXTS)}, 1, no_normalize=True))
+                                 Limits(), lambda size: None, no_normalize=True)
+    answer = json.loads(request.response("plain", {"embedding": vectors_of(TEXTS)}, 1))
     assert [row["embedding"] for row in answer["data"]] == vectors_of(TEXTS)[:, :2].tolist()
 
 

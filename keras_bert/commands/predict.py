@@ -1,10 +1,11 @@
 """`keras-bert predict`."""
 
+import functools
 import itertools
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
 from keras_bert.arguments import AggregationStrategy, Count, TextColumns, given, replace_surrogates
@@ -61,8 +62,6 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         beam: With --output and a SavedModel: run as an Apache Beam pipeline, with answers in any order.
         beam_args: Flags of the pipeline: --runner=FlinkRunner,--parallelism=8.
     """
-    from keras_bert.inference.answering import load_answering_model
-
     if bool(texts) == (input is not None):
         raise InputError("predict needs either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
@@ -74,37 +73,51 @@ def run(*texts: str, model: str, input: list[str] | None = None,
             ("beam_args", beam_args, "--beam", beam), ("processes", processes, "--nobeam", not beam)):
         if value and not is_met:
             raise InputError(f"--{flag} needs {needed}")
-    if output is not None:
-        _check_for_files(texts, columns.get("data_format"), output_format, output)
-        options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
-        from keras_bert.serving.settings import ModelSettings
-
-        max_characters, kept = max_characters or ModelSettings.max_characters, keep_columns or []
-        if beam:
-            try:
-                from keras_bert.integrations import predict_beam
-            except ImportError:
-                raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
-            predict_beam.answer_in_pipeline(
-                model, input or [], output, columns, options, max_characters, beam_args or [], prompt_name, kept)
-        else:
-            from keras_bert.inference.files import answer_files
-
-            answer_files(model, input or [], output, columns, options, max_characters, processes, prompt_name, kept)
+    options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
+    if output is None:
+        _print_answers(texts, input, model, prompt_name, columns, options, output_format)
         return
+    _check_for_files(texts, columns.get("data_format"), output_format, output)
+    from keras_bert.serving.settings import ModelSettings
+
+    answer = _in_pipeline(beam_args) if beam else _in_processes(processes)
+    answer(model, input or [], output, columns, options, max_characters or ModelSettings.max_characters,
+           prompt_name=prompt_name, keep_columns=keep_columns or [])
+
+
+def _in_pipeline(beam_args: list[str] | None) -> Callable[..., None]:
+    try:
+        from keras_bert.integrations.predict_beam import answer_in_pipeline
+    except ImportError:
+        raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
+    return functools.partial(answer_in_pipeline, arguments=beam_args or [])
+
+
+def _in_processes(processes: int | None) -> Callable[..., None]:
+    from keras_bert.inference.files import answer_files
+
+    return functools.partial(answer_files, processes=processes)
+
+
+def _print_answers(texts: tuple[str, ...], input: list[str] | None, model: str, prompt_name: str | None,
+                   columns: dict[str, Any], options: dict[str, Any], output_format: str | None) -> None:
+    """Prints the answers to texts or to one file and, on standard error, how many texts were cut or split."""
+    from keras_bert.inference.answering import load_answering_model
+
     if input is not None and len(input) != 1:
         raise InputError(f"--input must be one file without --output; got {len(input)}")
     path = input[0] if input else None
     if path not in (None, "-"):
         check_readable(path)
     loaded = load_answering_model(model).with_prompt(prompt_name)
-    task = loaded.task
-    options = task.answer_options(top_k, aggregation_strategy)
+    task, top_k = loaded.task, options["top_k"]
+    options = task.answer_options(**options)
+    chunks = _chunks(texts, path, columns, loaded)
     if output_format == "glue":
         glue.check(columns.get("data_format"), task, top_k)
+        chunks = glue.complete(chunks)
     total, counts = 0, Counter[str]()
-    chunks = _chunks(texts, path, columns, loaded)
-    for examples in glue.complete(chunks) if output_format == "glue" else chunks:
+    for examples in chunks:
         answers, long = loaded.answer_with_cuts(examples, **options)
         for number, (example, answer) in enumerate(zip(examples, answers), total):
             match output_format:

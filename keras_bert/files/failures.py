@@ -47,5 +47,5 @@ def naming_damage(path: Path) -> Iterator[None]:
     except InputError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: must be whole and of its format: {type(error).__name__}: {first_line(error):.200}"
+        raise InputError(f"{path}: is damaged or has another format: {type(error).__name__}: {first_line(error):.200}"
                          ) from error

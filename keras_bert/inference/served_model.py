@@ -223,11 +223,6 @@ def count_rows(inputs: Arrays) -> int:
     return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
 
 
-def count_bytes(outputs: Arrays) -> int:
-    """Returns the size of outputs, with 8 bytes per string besides its own."""
-    return sum(array.nbytes + (sum(map(len, array.flat)) if array.dtype == STRING else 0) for array in outputs.values())
-
-
 def check_rows(outputs: Arrays, rows: int) -> None:
     """Raises a `RowMismatch` if an output has another number of rows."""
     if any(array.shape[:1] != (rows,) for array in outputs.values()):

@@ -17,7 +17,7 @@ from keras_bert.types import Tensor
 
 Inputs = dict[str, Tensor] | Sequence[Tensor]
 LayoutName = Literal["padded", "packed", "unpadded"]
-Outputs = Literal["pair", "pooled", "all", "attention"]
+OutputName = Literal["pair", "pooled", "all", "attention"]
 
 
 def standardize_inputs(inputs: Inputs, axes: Sequence[str] = ("batch", "seq")) -> tuple[Tensor, ...]:
@@ -187,8 +187,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         return load_pretrained(folder, **kwargs)
 
     def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None,
-             layout: LayoutName | None = None, outputs: Outputs = "pair", positions: Tensor | None = None) -> Any:
-        check_value("outputs", outputs, Outputs)
+             layout: LayoutName | None = None, outputs: OutputName = "pair", positions: Tensor | None = None) -> Any:
+        check_value("outputs", outputs, OutputName)
         check_value("layout", layout, LayoutName | None)
         word_ids, mask, segment_ids = standardize_inputs(inputs)
         check_ids("input_word_ids", word_ids, self.config.vocab_size)
@@ -237,7 +237,7 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         return self(inputs, outputs="attention" if return_attention else "all", positions=positions, **options)
 
     def compute_output_spec(self, inputs: Any, training: bool | None = False, seed: Tensor | None = None,
-                            layout: LayoutName | None = None, outputs: Outputs = "pair",
+                            layout: LayoutName | None = None, outputs: OutputName = "pair",
                             positions: Tensor | None = None) -> Any:
         # Keras would trace all blocks, which takes a second for BERT-base.
         batch, length = check_inputs(inputs)[0].shape

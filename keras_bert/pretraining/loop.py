@@ -9,8 +9,7 @@ from keras_bert.errors import Option
 from keras_bert.pretraining.input import MakeDataset
 from keras_bert.pretraining.objective import Trainer
 from keras_bert.training.checkpoints import Checkpoints, Progress
-from keras_bert.training.log import TrainingLog
-from keras_bert.training.run import Run, naming_full_memory, recorded_signals
+from keras_bert.training.run import Run, TrainingLog, naming_full_memory, recorded_signals
 
 MAX_POINTS = 200  # of the training curve
 CHECK_SECONDS = 2.0  # between two checks for signals

@@ -18,9 +18,8 @@ from keras_bert.pretraining.options import Options
 from keras_bert.pretraining.prepare import Prepared, prepare, trainer_kind
 from keras_bert.training import pictures
 from keras_bert.training.checkpoints import Checkpoints, Progress
-from keras_bert.training.log import TrainingLog, peak
 from keras_bert.training.report import VERSIONS, write_metrics
-from keras_bert.training.run import Output, enable_determinism
+from keras_bert.training.run import Output, TrainingLog, enable_determinism, peak
 from keras_bert.weights import native
 from keras_bert.weights.source import Weights
 

@@ -17,14 +17,13 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from keras_bert import __version__
-from keras_bert.inference.served_model import DEFAULT, RequestError, count_bytes
+from keras_bert.inference.served_model import RequestError
 from keras_bert.serving import body as request_body
 from keras_bert.serving import embeddings, logs, metrics, rerank
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.middleware import RequestMiddleware, answering, check_access, server_of
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.tensors import Limits
-from keras_bert.serving.version import in_thread_if_large
+from keras_bert.serving.tensors import Limits, count_bytes, in_thread_if_large
 
 Answer = Callable[[Request], Awaitable[Response]]  # the function of an endpoint
 _FILES = importlib.resources.files("keras_bert.serving")
@@ -112,28 +111,19 @@ async def models(request: Request) -> Response:
 
 
 async def embed(request: Request) -> Response:
-    body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
-    async with answering(request, server.settings.timeout_s):
-        asked = await in_thread_if_large(len(body), embeddings.Request, body, _widest_limits(server), memory.reserve)
-        with server.find(asked.model, entry).lease(None, entry) as version:
-            inputs = await in_thread_if_large(len(body), asked.inputs, version.model.signatures, version.limits)
-            outputs, estimated_tokens = await version.predict(
-                asked.signature, inputs, len(body), entry, memory, dict.fromkeys(inputs, "input"))
-        content = await in_thread_if_large(count_bytes(outputs), asked.response, outputs, estimated_tokens,
-                                           server.settings.no_normalize)
-        return respond_json(content, entry)
+    no_normalize = server_of(request).settings.no_normalize
+    return await answer_texts(request, functools.partial(embeddings.Request, no_normalize=no_normalize))
 
 
-async def rerank_documents(request: Request, form: rerank.Form) -> Response:
+async def answer_texts(request: Request, read: Callable[..., embeddings.Request | rerank.Request]) -> Response:
+    """Answers by the model that the body names. `read` makes a request of the body."""
     body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
     async with answering(request, server.settings.timeout_s):
-        asked = await in_thread_if_large(len(body), rerank.Request, body, _widest_limits(server), memory.reserve, form)
-        name = asked.choose([name for name, model in server.models.items()
-                             if model.current and rerank.can_rerank(model.current.model.signatures)]
-                            or [name for name, model in server.models.items() if not model.current][:1])  # is loading
+        asked = await in_thread_if_large(len(body), read, body, _widest_limits(server), memory.reserve)
+        name = asked.choose(server.models)
         with server.find(name, entry).lease(None, entry) as version:
             inputs = await in_thread_if_large(len(body), asked.inputs, name, version.model.signatures, version.limits)
-            outputs, tokens = await version.predict(DEFAULT, inputs, len(body), entry, memory, asked.keys)
+            outputs, tokens = await version.predict(asked.signature, inputs, len(body), entry, memory, asked.keys)
         size = count_bytes(outputs)
         if asked.returns_texts:
             memory.reserve(2 * len(body))  # the response, and the part of it that is written
@@ -207,7 +197,8 @@ PROTECTED: dict[str, tuple[str, Answer]] = {
     f"{start}{end}": operation for start in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}")
     for end, operation in OF_MODEL.items()} | {
     "/v1/models": ("GET", models), embeddings.PATH: ("POST", embed),
-    **{path: ("POST", functools.partial(rerank_documents, form=form)) for path, form in rerank.PATHS.items()},
+    **{path: ("POST", functools.partial(answer_texts, read=functools.partial(rerank.Request, form=form)))
+       for path, form in rerank.PATHS.items()},
     "/metrics": ("GET", prometheus),
     "/openapi.json": ("GET", openapi)}
 PUBLIC: dict[str, tuple[str, Answer]] = {"/healthz": ("GET", healthz), "/readyz": ("GET", readyz)}

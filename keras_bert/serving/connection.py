@@ -113,7 +113,7 @@ class Protocol(HttpToolsProtocol):
         if is_idle and self._timer.cancelled() and not self.timeout_keep_alive_task and not self.transport.is_closing():
             self._start_timer()
 
-    # The parser calls these. `_header_bytes` is the size of what has come since the last call of the others than
+    # The parser calls these. `_header_bytes` is the number of bytes received since the last callback except
     # `on_message_begin`: headers, or trailers or extensions of chunks.
 
     def on_message_begin(self) -> None:

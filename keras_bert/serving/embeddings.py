@@ -2,6 +2,7 @@
 responses, and errors."""
 
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,14 +20,18 @@ _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_excee
 class Request:
     """A request, JSON: the name of the `model`; the `texts`, not checked; whether the client wants base64 of float32
     values instead of numbers; the number of `dimensions` to keep, None for all; and the `signature` that puts the
-    prompt before texts. The message of a `RequestError` begins with the key whose value is wrong."""
+    prompt before texts. Vectors have the length 1 unless `no_normalize`. The message of a `RequestError` begins with
+    the key whose value is wrong."""
 
-    def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve) -> None:
+    returns_texts = False
+
+    def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, no_normalize: bool) -> None:
         request = tensors.parse(body, limits, reserve)
         tensors.check_keys(request, declared()[PATH])
         values: list[Any] = [*map(request.get, _KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values
-        self.signature = prompt_name or DEFAULT
+        self.signature, self._no_normalize = prompt_name or DEFAULT, no_normalize
+        self.keys: dict[str, str] = {}  # of the model's input, which `inputs` finds
         self.texts, self.is_base64 = [texts] if isinstance(texts, str) else texts, encoding == "base64"
         tensors.check_rules(
             ("model", self.model, "the name of a model", isinstance(self.model, str)),
@@ -40,30 +45,33 @@ class Request:
             raise RequestError(400, "input: must be texts; got token ids, but the model has a tokenizer of its own (in "
                                     "LangChain, pass check_embedding_ctx_length=False)")
 
-    def inputs(self, signatures: Signatures, limits: tensors.Limits) -> Arrays:
+    def choose(self, _: Mapping[str, Any]) -> str:
+        return self.model
+
+    def inputs(self, name: str, signatures: Signatures, limits: tensors.Limits) -> Arrays:
         """Returns the texts as the only input of a model. Raises a `RequestError` if the model computes no embeddings,
         or a text is wrong."""
         embedders = [name for name, signature in sorted(signatures.items()) if _embeds(signature)]
         if DEFAULT not in embedders:
-            raise RequestError(400, f"model: {self.model} computes no embeddings: its {DEFAULT} must take one string "
+            raise RequestError(400, f"model: {name} computes no embeddings: its {DEFAULT} must take one string "
                                     "[batch] and return embedding, as after export text-model --pooling=mean")
         if self.signature not in embedders:
             prompts = [name for name in embedders if name != DEFAULT]
-            rule = f"one of {', '.join(prompts)}" if prompts else f"left out: {self.model} has no prompts"
+            rule = f"one of {', '.join(prompts)}" if prompts else f"left out: {name} has no prompts"
             raise RequestError(400, f"prompt_name: must be {rule}; got {tensors.show(self.signature)}")
-        (name, spec), = signatures[self.signature].inputs.items()
-        return {name: tensors.to_array(self.texts, spec, "input", limits)}
+        (column, spec), = signatures[self.signature].inputs.items()
+        self.keys = {column: "input"}
+        return {column: tensors.to_array(self.texts, spec, "input", limits)}
 
-    def response(self, outputs: Arrays, estimated_tokens: int, no_normalize: bool) -> bytes:
+    def response(self, name: str, outputs: Arrays, estimated_tokens: int) -> bytes:
         """Returns the body of the response, JSON, from `embedding`, float [texts, dim], and perhaps `tokens`, int
-        [texts]; without these, it has the estimate for all texts and says so. Vectors have the length 1 unless
-        `no_normalize`. Raises a `RequestError` if there is not one embedding for each text, or they have fewer
-        dimensions than requested."""
+        [texts]; without these, it has the estimate for all texts and says so. Raises a `RequestError` if there is not
+        one embedding for each text, or they have fewer dimensions than requested."""
         vectors, tokens = np.asarray(outputs["embedding"], np.float32), outputs.get("tokens")
         if vectors.ndim != 2 or len(vectors) != len(self.texts):
-            raise RequestError(400, f"model: {self.model} must return one vector for each text; got the shape "
+            raise RequestError(400, f"model: {name} must return one vector for each text; got the shape "
                                     f"{list(vectors.shape)}")
-        vectors = _shortened(vectors, self.dimensions, no_normalize)
+        vectors = _shortened(vectors, self.dimensions, self._no_normalize)
         rows = ([base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors] if self.is_base64 else
                 [orjson.Fragment(tensors.dump(row)) for row in tensors.to_json_values("embedding", vectors)])
         count, note = estimated_tokens, {"estimated": True}
@@ -71,7 +79,7 @@ class Request:
             count, note = int(tokens.sum()), {}
         usage = {"prompt_tokens": count, "total_tokens": count} | note
         return orjson.dumps({
-            "object": "list", "model": self.model, "usage": usage,
+            "object": "list", "model": name, "usage": usage,
             "data": [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]})
 
 

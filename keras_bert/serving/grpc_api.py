@@ -15,12 +15,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2, predict_pb2
 
-from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Spec, count_bytes
-from keras_bert.serving import logs
+from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError
+from keras_bert.serving import logs, tensors
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.tensors import Limits, find_signature
-from keras_bert.serving.version import LoadedVersion, in_thread_if_large
+from keras_bert.serving.tensors import count_bytes, in_thread_if_large
+from keras_bert.serving.version import LoadedVersion
 
 _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
           404: grpc.StatusCode.NOT_FOUND, 408: grpc.StatusCode.DEADLINE_EXCEEDED, 413: grpc.StatusCode.INVALID_ARGUMENT,
@@ -153,7 +153,7 @@ def _parse(request_type: Any, body: bytes) -> Any:
 async def _predict(model: Model, request: Any, size: int, entry: logs.Entry, memory: RequestMemory) -> bytes:
     signature = request.model_spec.signature_name or DEFAULT
     with model.lease(_version(request), entry) as version:
-        specs = find_signature(version.model.signatures, signature).inputs
+        specs = tensors.find_signature(version.model.signatures, signature).inputs
         if specs.keys() != request.inputs.keys():
             raise RequestError(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
         claimed = max(size, 8 * sum(math.prod(dim.size for dim in tensor.tensor_shape.dim[:_MAX_RANK])
@@ -199,15 +199,15 @@ def _spec(model: Model, version: LoadedVersion, signature: str) -> model_pb2.Mod
     return model_pb2.ModelSpec(name=model.name, version={"value": version.number}, signature_name=signature)
 
 
-def _to_arrays(tensors: Mapping[str, Any], specs: Mapping[str, Spec], limits: Limits, memory: RequestMemory,
-               reserved: int) -> Arrays:
+def _to_arrays(protos: Mapping[str, Any], specs: Mapping[str, tensors.Spec], limits: tensors.Limits,
+               memory: RequestMemory, reserved: int) -> Arrays:
     """Converts tensors to arrays, and reserves memory for them, less the bytes that are already reserved."""
-    arrays = {name: _to_array(name, tensors[name], spec, limits) for name, spec in specs.items()}
+    arrays = {name: _to_array(name, protos[name], spec, limits) for name, spec in specs.items()}
     memory.reserve(max(0, count_bytes(arrays) - reserved))
     return arrays
 
 
-def _to_array(name: str, tensor: Any, spec: Spec, limits: Limits) -> np.ndarray:
+def _to_array(name: str, tensor: Any, spec: tensors.Spec, limits: tensors.Limits) -> np.ndarray:
     """Converts a tensor to an array. Like TensorFlow, repeats the last value where the shape needs more."""
     if tensor.dtype != tf.as_dtype(spec.dtype).as_datatype_enum:
         raise RequestError(400, f"{name}: must be {spec}; got {_DTYPES.get(tensor.dtype, tensor.dtype)}")

@@ -5,7 +5,7 @@ https://huggingface.github.io/text-embeddings-inference, https://api.jina.ai/red
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +34,8 @@ class Request:
     checked; whether the response `returns_texts`; and the `keys` of a model's inputs. The message of a `RequestError`
     begins with the key whose value is wrong."""
 
+    signature = DEFAULT
+
     def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, form: Form) -> None:
         self._form, values = form, tensors.parse(body, limits, reserve)
         tensors.check_keys(values, declared()[_PATH_OF[form]])
@@ -55,10 +57,13 @@ class Request:
             "tei": lambda: _read_bool(values, "return_text", False),
             "v1": lambda: _read_bool(values, "return_documents", True), "v2": lambda: False}[form]()
 
-    def choose(self, names: Sequence[str]) -> str:
-        """Returns the name of the model. `names` are those of the models that re-rank."""
+    def choose(self, models: Mapping[str, Any]) -> str:
+        """Returns the name of the model: if the request has none, of the only one of these `Model`s that re-ranks."""
         if self.model is not None:
             return self.model
+        names = [name for name, model in models.items()
+                 if model.current and can_rerank(model.current.model.signatures)]
+        names = names or [name for name, model in models.items() if not model.current][:1]  # is loading
         if len(names) != 1:
             raise RequestError(400, "model: must be the name of a model; several re-rank: " + ", ".join(names) if names
                                else "model: no model re-ranks, as after finetune --task=rerank and export text-model")

@@ -46,8 +46,8 @@ def supervise(settings: Settings) -> None:
     `InputError` if there is neither a model nor an empty folder at a path, a port is in use, or a setting does not fit
     the models.
 
-    Workers accept connections once they have loaded their models. Only when no worker does, one starts that accepts at
-    once, so that somebody says that the models are loading; the others start after it.
+    Workers accept connections once they have loaded their models. If none is ready, one accepts early, to report that
+    models are loading; the others start after it.
     """
     versions = {name: None if os.path.isdir(path) and is_empty(path) else find_first_version(path)
                 for name, path in settings.models.items()}

@@ -3,13 +3,15 @@
 Strings are object arrays of bytes. Rows are counted from 1.
 """
 
+import asyncio
 import base64
 import binascii
+import concurrent.futures
 import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
 import orjson
@@ -177,7 +179,7 @@ def parse(body: bytes, limits: Limits, reserve: Reserve) -> dict[str, Any]:
         count = count_separators(body)
         if count.brackets > limit.brackets or count.commas > limit.commas:
             raise RequestError(413, f"{limits.describe_rows()}, and outside of its texts at most {limit.brackets:.0f} "
-                                    f"opening brackets and {limit.commas:.0f} commas, as many as so many rows need")
+                                    f"opening brackets and {limit.commas:.0f} commas, enough for {limits.rows} rows")
     reserve(_BYTES * len(body) + _SEPARATOR * int(count.brackets + count.commas))
     try:
         request = from_json(body, cache_strings="keys")
@@ -344,3 +346,22 @@ def dump(value: Any) -> bytes:
     elif isinstance(value, np.ndarray) and value.ndim > 1 and value.size > _PIECE:
         return b"[%b]" % b",".join(map(dump, value))
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def count_bytes(outputs: Arrays) -> int:
+    """Returns the size of outputs, with 8 bytes per string besides its own."""
+    return sum(array.nbytes + (sum(map(len, array.flat)) if array.dtype == STRING else 0) for array in outputs.values())
+
+
+Arguments = TypeVarTuple("Arguments")
+Result = TypeVar("Result")
+_SMALL = 10_000  # bytes; converting as much takes less time than starting a thread
+_CONVERTERS = concurrent.futures.ThreadPoolExecutor(2, "converter")
+
+
+async def in_thread_if_large(size: int, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+    """Returns the result of a function; calls it in a thread if what it converts has many bytes, so that the event loop
+    answers others meanwhile."""
+    if size <= _SMALL:
+        return function(*arguments)
+    return await asyncio.get_running_loop().run_in_executor(_CONVERTERS, function, *arguments)

@@ -2,8 +2,7 @@
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Mapping
-from typing import TypeVar, TypeVarTuple
+from collections.abc import Mapping
 
 import numpy as np
 import orjson
@@ -16,20 +15,7 @@ from keras_bert.serving.logs import Entry, logger
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.settings import ModelSettings
 
-Arguments = TypeVarTuple("Arguments")
-Result = TypeVar("Result")
-
 _RESPONSE = 6  # bytes of memory for each byte of the outputs: these, their JSON, and its copies
-_SMALL = 10_000  # bytes; converting as much takes less time than starting a thread
-_CONVERTERS = concurrent.futures.ThreadPoolExecutor(2, "converter")
-
-
-async def in_thread_if_large(size: int, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-    """Returns the result of a function; calls it in a thread if what it converts has many bytes, so that the event loop
-    answers others meanwhile."""
-    if size <= _SMALL:
-        return function(*arguments)
-    return await asyncio.get_running_loop().run_in_executor(_CONVERTERS, function, *arguments)
 
 
 class LoadedVersion:
@@ -51,11 +37,11 @@ class LoadedVersion:
 
     async def answer(self, body: bytes, entry: Entry, memory: RequestMemory) -> bytes:
         """Answers a predict request, JSON to JSON; see `predict`."""
-        signature, inputs, is_rows = await in_thread_if_large(
+        signature, inputs, is_rows = await tensors.in_thread_if_large(
             len(body), tensors.read_request, body, self.model.signatures, self.limits, memory.reserve)
         outputs, _ = await self.predict(signature, inputs, len(body), entry, memory)
-        return await in_thread_if_large(
-            served_model.count_bytes(outputs), tensors.write_response, outputs, entry.instances if is_rows else None,
+        return await tensors.in_thread_if_large(
+            tensors.count_bytes(outputs), tensors.write_response, outputs, entry.instances if is_rows else None,
             self._classes)
 
     async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry, memory: RequestMemory,
@@ -65,7 +51,8 @@ class LoadedVersion:
         estimated number of tokens of the inputs. The log entry gets the number of rows and the times. Raises a
         `RequestError` if a limit is exceeded, or the model rejects the inputs."""
         entry.instances, entry.queue_ms, entry.compute_ms = count_rows(inputs), 0.0, 0.0
-        parts = await in_thread_if_large(size, self._check_and_split, signature, inputs, entry.instances, keys or {})
+        parts = await tensors.in_thread_if_large(
+            size, self._check_and_split, signature, inputs, entry.instances, keys or {})
         tokens = sum(tokens for _, tokens in parts)
         metrics.TOKENS(self._name).inc(tokens)
         try:
@@ -110,14 +97,14 @@ class LoadedVersion:
                     if len(parts) > 1:
                         served_model.check_rows(answer.result, count_rows(inputs))
                     outputs.append(answer.result)
-                    memory.reserve(_RESPONSE * (part_size := served_model.count_bytes(answer.result)))
+                    memory.reserve(_RESPONSE * (part_size := tensors.count_bytes(answer.result)))
                     done, size = done + count_rows(inputs), size + part_size
                     self._check_output(size, done, rows)
         except Overloaded as error:
             metrics.REJECTED(self._name).inc()
             raise RequestError(429, f"{self._name} is busy: {len(self._batcher)} requests with {self._batcher.tokens} "
                                     "tokens wait", {"Retry-After": str(error.retry_after)}) from None
-        return await in_thread_if_large(size, self.model.join, signature, outputs)
+        return await tensors.in_thread_if_large(size, self.model.join, signature, outputs)
 
     def _check_output(self, size: int, done: int, rows: int) -> None:
         """Checks the size of the outputs for all rows, if the first `done` rows have outputs of `size` bytes."""

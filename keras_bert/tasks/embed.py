@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from keras_bert.arguments import Path, Pooling, check_rules, given
-from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches
+from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches, TextBatches
 from keras_bert.data.examples import iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, printed_list, read_table, text_of
 from keras_bert.errors import InputError, MissingColumn, Option
@@ -234,32 +234,36 @@ class Embed(WindowTask):
         packed, cut = self.split_texts(tokenizer, [text for _, text in texts], prompts=[prompt for prompt, _ in texts])
         of_text, longer = dict(zip(texts, packed)), {texts[index] for index in cut}
         windows = [[of_text[text] for text in group] for group in groups]
-        rows, firsts = [[of_one[0] for of_one in of_texts] for of_texts in windows], None
+        rows, firsts = [[parts[0] for parts in of_texts] for of_texts in windows], None
         if self.windows:  # each window is a row
-            each = [of_one for of_texts in windows for of_one in of_texts]
+            each = [parts for of_texts in windows for parts in of_texts]
             counts = np.array(list(map(len, each)), np.int64)
-            rows, firsts = [[row] for of_one in each for row in of_one], np.cumsum(counts) - counts
-        encoded = Encoded(
-            examples, rows, None, ChoiceBatches, firsts=firsts,
+            rows, firsts = [[row] for parts in each for row in parts], np.cumsum(counts) - counts
+        return Encoded(
+            examples, rows, *self._targets(examples, tokenizer), firsts=firsts,
             cut=sum(not longer.isdisjoint(group) for group in groups),
-            split=sum(any(len(of_one) > 1 for of_one in of_texts) for of_texts in windows))
+            split=sum(any(len(parts) > 1 for parts in of_texts) for of_texts in windows))
+
+    def _targets(self, examples: Sequence[EmbedExample],
+                 tokenizer: BertTokenizer) -> tuple[np.ndarray | None, type[TextBatches]]:
+        """Returns the targets of examples, None for single texts without labels, and the class of their batches."""
         if not examples or examples[0].label is None and len(examples[0].texts) == 1:
-            return encoded
-        kind, batches = data_kind(examples), ChoiceBatches
-        targets: np.ndarray
+            return None, ChoiceBatches
+        kind = data_kind(examples)
+        labels: list[Any] = [example.label for example in examples]
         if kind == SCORED:
-            targets = np.array([example.label for example in examples], np.float32)
-        elif kind == LABELLED:
-            batches = SameLabelBatches if self.loss_name == "multiple_negatives_ranking" else LabelPairBatches
-            labels, targets = np.unique([example.label for example in examples], return_inverse=True)
-            if batches is SameLabelBatches and len(labels) == len(targets):
+            return np.array(labels, np.float32), ChoiceBatches
+        if kind == LABELLED:
+            different, numbers = np.unique(labels, return_inverse=True)
+            if self.loss_name != "multiple_negatives_ranking":
+                return numbers, LabelPairBatches
+            if len(different) == len(labels):
                 raise InputError("the loss multiple_negatives_ranking needs a label with at least two texts for "
                                  "training; every label has one")
-        else:
-            keys = self.same_texts(tokenizer).keys(example.texts for example in examples)
-            numbers = {key: number for number, key in enumerate(dict.fromkeys(itertools.chain.from_iterable(keys)))}
-            targets = np.array([[numbers[key] for key in of_example] for of_example in keys])
-        return dataclasses.replace(encoded, targets=targets, batches=batches)
+            return numbers, SameLabelBatches
+        keys = self.same_texts(tokenizer).keys(example.texts for example in examples)
+        number_of = {key: number for number, key in enumerate(dict.fromkeys(itertools.chain.from_iterable(keys)))}
+        return np.array([[number_of[key] for key in of_example] for of_example in keys]), ChoiceBatches
 
     def for_training(self, encoded: Encoded) -> Encoded:
         """Returns the rows of each example, or if texts are split, as many examples as its longest text has windows: of

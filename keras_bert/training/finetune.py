@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import keras
@@ -26,7 +26,7 @@ from keras_bert.files.atomic import atomic_folder
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.tasks import Task
 from keras_bert.training import loop
-from keras_bert.training.checkpoints import Checkpoints, Progress
+from keras_bert.training.checkpoints import Progress
 from keras_bert.training.options import REMEMBERED, Options
 from keras_bert.training.prepare import Prepared, prepare
 from keras_bert.training.report import write_report
@@ -182,34 +182,17 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     else:
         for line in prepared.lines:
             print(line, file=sys.stderr)
-        progress = _fit(prepared, checkpoints)
+        progress = loop.train(prepared, checkpoints)
         fine_tuned = _write(prepared, progress, given, started)
     checkpoints.remove()
     return fine_tuned
-
-
-def _fit(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
-    """Trains the model to the end, from the last checkpoint if there is one."""
-    options, way = prepared.options, prepared.way
-
-    def validate(after_batch: Callable[[Any], None]) -> dict[str, Any]:
-        outputs = way.outputs(prepared.model, options.batch_size, after_batch)
-        # With the thresholds that are best for this epoch, as the finished model is scored.
-        return prepared.task.calibrated(prepared.valid, outputs).score(prepared.valid, outputs)
-
-    return loop.train(
-        prepared.model, way.train_batches, validate, prepared.task.main_score(prepared.valid.examples),
-        checkpoints, epochs=options.epochs, batch_size=options.batch_size, seed=options.seed,
-        save_steps=options.save_steps, accumulation_steps=options.gradient_accumulation_steps,
-        patience=options.early_stopping_patience, log_dir=options.log_dir, class_weight=way.class_weight,
-        callbacks=options.callbacks or ())
 
 
 def _write(prepared: Prepared, progress: Progress, given: dict[str, Any], started: float) -> FineTuned:
     """Writes the folder of the trained model; returns the model that it holds."""
     options, model = prepared.options, prepared.model
     model.optimizer, model.compiled = None, False  # not saved: the optimizer would take two thirds of the file
-    model = prepared.way.finished(model, options.batch_size)
+    model = prepared.strategy.finished(model, options.batch_size)
     remembered = {name: given[name] for name in REMEMBERED if name in given}
     fine_tuned = FineTuned(model, prepared.tokenizer, prepared.task, remembered)
     with atomic_folder(options.output, options.overwrite) as new:

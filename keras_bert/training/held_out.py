@@ -41,7 +41,7 @@ def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: i
         strata[min(labels, key=lambda label: (left[label], label))].append(texts)
     names = {texts: min(identity(task.group(example)) for example in groups[texts]) for texts in labelled}
     held_out, owed = set(), 0.0
-    # From the most frequent label: what a label with too few texts does not give must not be taken from the next ones.
+    # From the most frequent label on: the shortfall of rare labels must not come from the next labels.
     for _, stratum in sorted(strata.items(), key=lambda item: (-len(item[1]), item[0])):
         owed += share * len(stratum)
         stratum.sort(key=lambda texts: hashlib.sha256(repr((seed, names[texts])).encode()).digest())

@@ -2,122 +2,133 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_bert.arguments import Path
-from keras_bert.data import TextBatches
 from keras_bert.errors import InputError, Option
 from keras_bert.training.checkpoints import ADVICE, Checkpoints, Progress
-from keras_bert.training.log import TrainingLog
-from keras_bert.training.run import Run, naming_full_memory, recorded_signals
+from keras_bert.training.options import Options
+from keras_bert.training.prepare import Prepared
+from keras_bert.training.run import Run, TrainingLog, naming_full_memory, recorded_signals
 from keras_bert.training.run import enable_determinism as enable_determinism  # its place in version 0.2
 
 
-@naming_full_memory("try a smaller ", Option("batch_size=…"), " or ", Option("max_length=…"))
-def train(model: keras.Model, train_batches: TextBatches, validate: Callable[[Callable[[Any], None]], dict[str, Any]],
-          main: str, checkpoints: Checkpoints, *, epochs: int, batch_size: int, seed: int, save_steps: int,
-          accumulation_steps: int = 1, class_weight: dict[int, float] | None = None, patience: int | None = None,
-          log_dir: Path | None = None, callbacks: Sequence[keras.callbacks.Callback] = ()) -> Progress:
-    """Trains a compiled model from its last checkpoint to the end, then restores the weights of its best epoch. The
-    order of the texts and the dropout depend only on `seed` and the step. There is also a checkpoint after each epoch.
+class _Steps(keras.callbacks.Callback):
+    """The steps of a run: what happens before and after each batch of `fit`, which is called once for each epoch."""
 
-    Args:
-        model: has a built optimizer, an `AccumulatingAdamW` if `accumulation_steps` is above 1.
-        validate: scores the model: returns `loss` and the score that `main` names. It calls its argument with the
-            outputs of each batch.
-        main: name of the score that decides which epoch is best, the highest; of epochs with the same score, the one
-            with the lowest loss is best.
-        accumulation_steps: number of batches per step. The last step of an epoch has those that are left.
-        class_weight: weights of the losses of the classes.
-        patience: number of epochs without a better score after which training stops; None to train all epochs.
-        callbacks: observers, see `finetune`.
+    def __init__(self, run: Run, log: TrainingLog, observers: keras.callbacks.CallbackList, options: Options,
+                 steps: int) -> None:
+        super().__init__()
+        self.run, self.log, self.observers, self.progress = run, log, observers, run.progress
+        self.epochs, self.batches = options.epochs, options.gradient_accumulation_steps  # of the run, of a step
+        self.steps, self.started = steps, time.monotonic()
+        self.sizes: list[list[int]] = []  # the number of examples of each batch of each step of the epoch
+        self.sums: list[float] = []  # of the metrics, with which a resumed epoch begins
+
+    @property
+    def done(self) -> int:
+        """The number of finished steps of the epoch."""
+        return self.progress.step - self.progress.epoch * self.steps
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        for variable, value in zip(self.run.model.metrics_variables, self.sums):
+            variable.assign(value)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        number, sizes = batch % self.batches, self.sizes[self.done]
+        if self.batches > 1:
+            optimizer: Any = self.run.model.optimizer
+            optimizer.examples.assign(sizes[number])
+            optimizer.total.assign(sum(sizes) if number + 1 == len(sizes) else 0)
+        if number == 0:
+            self.observers.on_train_batch_begin(self.done, logs)
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        step, sizes = self.done, self.sizes[self.done]
+        if batch % self.batches + 1 < len(sizes):
+            return
+        self.progress.step += 1
+        self.run.check_loss(logs["loss"])
+        self.log.count(1, time.monotonic() - self.started - self.log.seconds, sum(sizes))
+        self.observers.on_train_batch_end(step, logs)
+        _check_goes_on(self.run.model)
+        self.show(logs)
+        if self.progress.step % 10 == 0:
+            self.log.write(self.progress.step, "train", logs)
+        self.run.checkpoint(stop=self.run.signals)
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.show(logs, stays=True)
+
+    def show(self, scores: dict[str, float], stays: bool = False) -> None:
+        bar = "=" * round(20 * self.done / self.steps)
+        title = f"epoch {self.progress.epoch + 1}/{self.epochs} [{bar:20}] {self.done}/{self.steps}"
+        self.log.show(self.progress.step, title, {"loss": scores["loss"]} | scores, stays)  # the total loss comes first
+
+    def check_outputs(self, outputs: Any) -> None:
+        """Checks the outputs of a batch of validation texts, and saves the state if it is time to."""
+        if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
+            raise InputError(f"the model's outputs must be finite; after step {self.progress.step} one is not; ",
+                             *ADVICE)
+        self.run.checkpoint(stop=self.run.signals)
+
+
+def _check_goes_on(model: Any) -> None:
+    if model.stop_training:
+        raise InputError(Option("callbacks"), " must not stop the training; pass ",
+                         Option("early_stopping_patience=…"))
+
+
+@naming_full_memory("try a smaller ", Option("batch_size=…"), " or ", Option("max_length=…"))
+def train(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
+    """Trains the prepared model from its last checkpoint to the end, then restores the weights of its best epoch: the
+    one with the highest main score; of epochs with the same score, the one with the lowest loss. The order of the texts
+    and the dropout depend only on the seed and the step. There is also a checkpoint after each epoch.
 
     Raises:
         InputError: the loss or an output is not finite, a checkpoint cannot be written, or a callback stops the
             training.
         Stopped: a signal was received; everything is saved.
     """
-    model.evaluate(train_batches.validation_dataset(batch_size).take(1), verbose=0)  # creates the metrics' variables
-    steps = math.ceil(train_batches.steps(batch_size) / accumulation_steps)
-    run = Run(model, checkpoints, steps * epochs, save_steps)
-    progress = run.progress
-    done, sums = 0, list[float]()  # of the epoch in which a resumed run begins: its steps, and the sums of its metrics
-    sizes = list[list[int]]()  # the number of examples of each batch of each step of the epoch
-    log, started = TrainingLog(steps * epochs, "examples", log_dir), time.monotonic()
+    options, model, strategy, valid = prepared.options, prepared.model, prepared.strategy, prepared.valid
+    batches, batch_size, epochs = strategy.train_batches, options.batch_size, options.epochs
+    batches_per_step, main = options.gradient_accumulation_steps, prepared.task.main_score(valid.examples)
+    model.evaluate(batches.validation_dataset(batch_size).take(1), verbose=0)  # creates the metrics' variables
+    steps = math.ceil(batches.steps(batch_size) / batches_per_step)  # per epoch
+    run = Run(model, checkpoints, steps * epochs, options.save_steps)
+    progress, log = run.progress, TrainingLog(steps * epochs, "examples", options.log_dir)
     # Not of `fit`, which is called once for each epoch.
-    observers = keras.callbacks.CallbackList(list(callbacks), model=model, epochs=epochs, steps=steps, verbose=0)
-
-    def show(scores: dict[str, float], stays: bool = False) -> None:
-        step = progress.step - progress.epoch * steps
-        bar = "=" * round(20 * step / steps)
-        scores = {"loss": scores["loss"]} | scores  # the total loss before its parts
-        log.show(progress.step, f"epoch {progress.epoch + 1}/{epochs} [{bar:20}] {step}/{steps}", scores, stays)
-
-    def check_goes_on() -> None:
-        if model.stop_training:
-            raise InputError(Option("callbacks"), " must not stop the training; pass ",
-                             Option("early_stopping_patience=…"))
-
-    def before_batch(batch: int, logs: dict[str, float]) -> None:
-        step, number = divmod(done * accumulation_steps + batch, accumulation_steps)
-        if accumulation_steps > 1:
-            model.optimizer.examples.assign(sizes[step][number])
-            model.optimizer.total.assign(sum(sizes[step]) if number + 1 == len(sizes[step]) else 0)
-        if number == 0:
-            observers.on_train_batch_begin(step, logs)
-
-    def begin_epoch(epoch: int, logs: dict[str, float]) -> None:
-        for variable, value in zip(model.metrics_variables, sums):
-            variable.assign(value)
-
-    def after_batch(batch: int, logs: dict[str, float]) -> None:
-        step, number = divmod(done * accumulation_steps + batch, accumulation_steps)
-        if number + 1 < len(sizes[step]):
-            return
-        progress.step += 1
-        run.check_loss(logs["loss"])
-        log.count(1, time.monotonic() - started - log.seconds, sum(sizes[step]))
-        observers.on_train_batch_end(step, logs)
-        check_goes_on()
-        show(logs)
-        if progress.step % 10 == 0:
-            log.write(progress.step, "train", logs)
-        run.checkpoint(stop=run.signals)
-
-    def check_outputs(outputs: Any) -> None:
-        if not all(np.isfinite(output).all() for output in keras.tree.flatten(outputs)):
-            raise InputError(f"the model's outputs must be finite; after step {progress.step} one is not; ", *ADVICE)
-        run.checkpoint(stop=run.signals)
-
-    callback = keras.callbacks.LambdaCallback(
-        on_epoch_begin=begin_epoch, on_train_batch_begin=before_batch, on_train_batch_end=after_batch,
-        on_epoch_end=lambda epoch, logs: show(logs, stays=True))
+    observers = keras.callbacks.CallbackList(
+        list(options.callbacks or ()), model=model, epochs=epochs, steps=steps, verbose=0)
+    of_steps = _Steps(run, log, observers, options, steps)
     observers.on_train_begin()
     with recorded_signals(run.signals):
-        while progress.epoch < epochs and progress.epoch - progress.best_epoch < (patience or epochs):
-            epoch, done = progress.epoch, progress.step - progress.epoch * steps
+        while progress.epoch < epochs and (
+                progress.epoch - progress.best_epoch < (options.early_stopping_patience or epochs)):
+            epoch, done = progress.epoch, of_steps.done
             observers.on_epoch_begin(epoch)
             if done < steps:
                 # `fit` resets the metrics' sums; after that, a resumed epoch gets its sums back.
-                sums = [float(variable) for variable in model.metrics_variables] if done else []
-                sizes = [list(map(len, step)) for step in train_batches.steps_of_epoch(
-                    batch_size, seed, epoch, accumulation_steps)]
-                model.fit(train_batches.training_dataset(
-                    batch_size, seed, epoch, done * accumulation_steps, accumulation_steps), initial_epoch=epoch,
-                    epochs=epoch + 1, class_weight=class_weight, callbacks=[callback], shuffle=False, verbose=0)
+                of_steps.sums = [float(variable) for variable in model.metrics_variables] if done else []
+                of_steps.sizes = [list(map(len, step)) for step in batches.steps_of_epoch(
+                    batch_size, options.seed, epoch, batches_per_step)]
+                data = batches.training_dataset(
+                    batch_size, options.seed, epoch, done * batches_per_step, batches_per_step)
+                model.fit(data, initial_epoch=epoch, epochs=epoch + 1, class_weight=strategy.class_weight,
+                          callbacks=[of_steps], shuffle=False, verbose=0)
             if len(progress.history.get("loss", [])) == epoch:  # else the checkpoint had these scores
                 progress.add(model.get_metrics_result())
-            scores = validate(check_outputs)
-            valid = {name: scores[name] for name in ("loss", main)}
-            log.show(progress.step, f"epoch {epoch + 1}/{epochs} validation", valid, stays=True)
-            log.write(progress.step, "validation", valid)
-            progress.add({f"val_{name}": value for name, value in valid.items()})
+            outputs = strategy.outputs(model, batch_size, of_steps.check_outputs)
+            # With the thresholds that are best for this epoch, as the finished model is scored.
+            scores = prepared.task.calibrated(valid, outputs).score(valid, outputs)
+            scores = {name: scores[name] for name in ("loss", main)}
+            log.show(progress.step, f"epoch {epoch + 1}/{epochs} validation", scores, stays=True)
+            log.write(progress.step, "validation", scores)
+            progress.add({f"val_{name}": value for name, value in scores.items()})
             observers.on_epoch_end(epoch, progress.newest)
-            check_goes_on()
+            _check_goes_on(model)
             ranks = list(zip(progress.history[f"val_{main}"], np.negative(progress.history["val_loss"])))
             if ranks.index(max(ranks)) == epoch:
                 progress.best_epoch = progress.epoch

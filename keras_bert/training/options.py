@@ -1,7 +1,7 @@
 """The options of `finetune`, and the rules that several of them must obey together."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 
 import keras
@@ -27,6 +27,10 @@ _NO_OBSERVERS: dict[type[keras.callbacks.Callback], list[str]] = {
     keras.callbacks.ReduceLROnPlateau: _RATE,
     keras.callbacks.SwapEMAWeights: ["leave it out: finetune averages no weights"],
 }
+# Options that exclude each other, and why.
+_EXCLUSIVE = (("lora_rank", "freeze_blocks", ""), ("lora_rank", "features", ", whose encoder is frozen"),
+              ("devices", "pack", ""), ("pack", "few_shot", ", which trains on pairs of texts"),
+              ("devices", "few_shot", ", whose loss compares all texts of a batch"))
 # Arguments that the model's folder stores, see `TaskModel.columns`.
 REMEMBERED = tuple(LabelColumns.__annotations__)
 
@@ -99,51 +103,47 @@ class Options(RunOptions):
         return dataclasses.replace(options, devices=options.devices or None, **opened)
 
     def rules(self) -> list[Requirement]:
-        task = TASKS[self.task]
-        of_task = ("max_length", *task.fields) if self.given_task else ()
-        few_shot, devices, batches = self.few_shot, self.devices, self.gradient_accumulation_steps
-        compares = few_shot or task.compares_batch
-        of_some_tasks = dict.fromkeys(name for task in TASKS.values() for name in task.options)
-        with_dropout = " and ".join(name for name, task in TASKS.items() if task.dropout is None)
+        task, devices, batches = TASKS[self.task], self.devices, self.gradient_accumulation_steps
+        on_tensorflow, values = kernels.BACKEND == "tensorflow", vars(self)
         return [
-            *(("callbacks", callback, "Keras callbacks", isinstance(callback, keras.callbacks.Callback))
-              for callback in self.callbacks or ()),
-            *(("callbacks", [type(callback).__name__], ["observers; ", *instead], False)
-              for callback in self.callbacks or () for kind, instead in _NO_OBSERVERS.items()
-              if isinstance(callback, kind)),
-            *((name, getattr(self, name), "left out with a task that has its fields", getattr(self, name) is None)
-              for name in of_task),
-            ("lora_rank", self.lora_rank, ["left out with ", Option("freeze_blocks")],
-             not (self.lora_rank and self.freeze_blocks)),
-            ("lora_rank", self.lora_rank, ["left out with ", Option("features"), ", whose encoder is frozen"],
-             not (self.lora_rank and self.features)),
-            *((name, value, ["left out unless ", Option("task"), f" is {' or '.join(tasks_with(name))}"],
-               value in (None, False) or name in task.options)
-              for name in of_some_tasks for value in [getattr(self, name)]),
-            *((name, value, ["left out without ", Option("doc_stride"), ", which splits texts into windows"],
-               value is None or self.doc_stride is not None or not issubclass(task, WindowTask))
-              for name in ("aggregate", "max_windows") for value in [getattr(self, name)]),
+            *self._rules_of_callbacks(), *self._rules_of_task(task),
             ("valid_share", self.valid_share, ["left out with ", Option("valid")],
              self.valid is None or self.valid_share is None),
             ("valid_share", self.valid_share, "above 0", self.valid_share != 0),
             ("out_of_scope_label", self.out_of_scope_label, ["left out without ", Option("valid")],
              self.valid is not None or self.out_of_scope_label is None),
-            ("devices", devices, "left out on the JAX backend", not devices or kernels.BACKEND == "tensorflow"),
-            ("devices", devices, ["left out with ", Option("pack")], not (devices and self.pack)),
+            ("devices", devices, "left out on the JAX backend", not devices or on_tensorflow),
+            *((name, values[name], ["left out with ", Option(other), why], not (values[name] and values[other]))
+              for name, other, why in _EXCLUSIVE),
             ("gradient_accumulation_steps", batches, ["1 on the JAX backend and with ", Option("devices")],
-             batches == 1 or kernels.BACKEND == "tensorflow" and not devices),
-            ("pack", self.pack, ["left out with ", Option("few_shot"), ", which trains on pairs of texts"],
-             not (few_shot and self.pack)),
-            ("devices", devices, ["left out with ", Option("few_shot"), ", whose loss compares all texts of a batch"],
-             not (few_shot and devices)),
+             batches == 1 or on_tensorflow and not devices),
             ("devices", devices, f"left out for the task {self.task}, whose losses compare all texts of a batch",
-             not (devices and compares)),
-            ("dropout", self.dropout, [f"left out for the tasks {with_dropout} and with ", Option("few_shot"),
-                                       ", whose heads have no dropout"],
-             self.dropout is None or not (few_shot or task.dropout is None)),
+             not (devices and task.compares_batch)),
             ("batch_size", self.batch_size, ["at least 2 for the task embed and with ", Option("few_shot"),
                                              ", whose losses compare the examples of a batch"],
-             self.batch_size != 1 or not compares)]
+             self.batch_size != 1 or not (self.few_shot or task.compares_batch))]
+
+    def _rules_of_callbacks(self) -> Iterator[Requirement]:
+        for callback in self.callbacks or ():
+            yield "callbacks", callback, "Keras callbacks", isinstance(callback, keras.callbacks.Callback)
+            for kind, instead in _NO_OBSERVERS.items():
+                yield ("callbacks", [type(callback).__name__], ["observers; ", *instead],
+                       not isinstance(callback, kind))
+
+    def _rules_of_task(self, task: type[Task]) -> Iterator[Requirement]:
+        values = vars(self)
+        for name in ("max_length", *task.fields) if self.given_task else ():
+            yield name, values[name], "left out with a task that has its fields", values[name] is None
+        for name in dict.fromkeys(name for each in TASKS.values() for name in each.options):
+            yield (name, values[name], ["left out unless ", Option("task"), f" is {' or '.join(tasks_with(name))}"],
+                   values[name] in (None, False) or name in task.options)
+        for name in ("aggregate", "max_windows") if issubclass(task, WindowTask) else ():
+            yield (name, values[name], ["left out without ", Option("doc_stride"), ", which splits texts into windows"],
+                   values[name] is None or self.doc_stride is not None)
+        without = " and ".join(name for name, each in TASKS.items() if each.dropout is None)
+        yield ("dropout", self.dropout, [f"left out for the tasks {without} and with ", Option("few_shot"),
+                                         ", whose heads have no dropout"],
+               self.dropout is None or not (self.few_shot or task.dropout is None))
 
     def columns(self) -> dict[str, Any]:
         """Returns the arguments with which a task reads its files."""

@@ -9,31 +9,32 @@ import os
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_bert import kernels
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, check_rules, given
 from keras_bert.convert import open_source
 from keras_bert.data.examples import warn_of_white_space
 from keras_bert.data.tables import Rows, unread_columns
-from keras_bert.errors import InputError, Option
+from keras_bert.errors import InputError
 from keras_bert.files.digests import file_digest
 from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask
 from keras_bert.presets import find_preset, origin
-from keras_bert.tasks import TASKS, Embed, Encoded, Tag, Task, read_examples
+from keras_bert.tasks import TASKS, Embed, Encoded, Tag, Task, read_examples, read_settings, restored
 from keras_bert.tasks.embed import fields_of
 from keras_bert.text import BertTokenizer
+from keras_bert.text.coverage import shorten
 from keras_bert.training.checkpoints import minor_version, model_settings, weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
 from keras_bert.training.devices import strategy_scope
-from keras_bert.training.few_shot import FewShot
-from keras_bert.training.head import keep_head
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.options import Options
-from keras_bert.training.way import Way
+from keras_bert.training.strategy import FewShot, Strategy
 from keras_bert.weights import load_pretrained
+from keras_bert.weights.native import has_settings
 from keras_bert.weights.source import Source
 
 _VALID_SHARE = 0.1
@@ -48,7 +49,7 @@ class Prepared:
     task: Task  # with what the training data determine
     tokenizer: BertTokenizer
     valid: Encoded  # as `task` encodes the validation examples
-    way: Way  # what the model is trained on and scored by
+    strategy: Strategy  # what the model is trained on and scored by
     model: BertTask  # compiled, with the pretrained weights
     run: dict[str, Any]  # what decides the result, see `Checkpoints`
     base_model: dict[str, str | None]  # see `presets.origin`
@@ -58,55 +59,56 @@ class Prepared:
 
 def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     """Reads and makes what the options say. A run `is_of_release` 0.3 or older, which had sorted labels as texts."""
-    task_class, columns = TASKS[options.task], options.columns()
+    # The data
+    task_class = TASKS[options.task]
     with unread_columns() as unread:
-        examples = read_examples(task_class, options.train, **columns)
-        given_valid = None if options.valid is None else read_examples(task_class, options.valid, **columns)
-    source, base_model, mined = open_source(options.model), origin(options.model), None
-    tokenizer, fields = source.needed_tokenizer(), _fields_of(options, source)
+        files = [read_examples(task_class, path, **options.columns())
+                 for path in (options.train, options.valid) if path is not None]
+    source, base_model = open_source(options.model), origin(options.model)
+    tokenizer, fields, mined = source.needed_tokenizer(), _fields_of(options, source), None
     if options.mine_negatives is not None:
-        files = NegativeMiner(options.mine_negatives).add(
-            [some for some in (examples, given_valid) if some], task_class(**fields).same_texts(tokenizer))
-        mined = Rows("negatives", [vars(example) for some in files for example in some])
-        examples, given_valid = files[0], given_valid and files[1]
-    task = options.given_task or task_class.from_examples(options.train, examples, **fields)
+        files = NegativeMiner(options.mine_negatives).add(files, task_class(**fields).same_texts(tokenizer))
+        mined = Rows("negatives", [vars(example) for examples in files for example in examples])
+    task = options.given_task or task_class.from_examples(options.train, files[0], **fields)
     task.check_tokenizer(tokenizer)
-    same = task.same_texts(tokenizer)
     if is_of_release and hasattr(task, "labels") and not options.label_columns:  # a tagger's by their types
         of_type: Any = (lambda label: (label[2:], label)) if isinstance(task, Tag) else None
         in_old_order: dict[str, Any] = {"labels": sorted(task.labels, key=of_type)}
         task = dataclasses.replace(task, **in_old_order)
-    warn_of_white_space(options.train, {label for example in examples for label in task.classes(example)})
-    valid_share, texts = options.valid_share, str(options.train)
-    if given_valid is None:
-        valid_share, texts = valid_share or _VALID_SHARE, f"{texts} without the held-out texts"
-        examples, valid_examples = hold_out(task, options.train, examples, valid_share, options.seed,
-                                            None if is_of_release else same)
-        checked: Any = f"{options.train} (held-out texts: {len(valid_examples):,})"
-    else:
-        valid_examples, checked = given_valid, options.valid
-    make_way = FewShot if options.few_shot else Way
-    make_way.check(texts, examples)
-    task.check(checked, valid_examples, options.out_of_scope_label)
+    warn_of_white_space(options.train, {label for example in files[0] for label in task.classes(example)})
+    same, valid_share = task.same_texts(tokenizer), None
+    names: list[Any] = [options.train, options.valid]
+    if options.valid is None:
+        valid_share = options.valid_share or _VALID_SHARE
+        files = [*hold_out(task, options.train, files[0], valid_share, options.seed, None if is_of_release else same)]
+        names = [f"{options.train} without the held-out texts", f"{options.train} (held-out texts: {len(files[1]):,})"]
+    examples, valid_examples = files
+    make_strategy = FewShot if options.few_shot else Strategy
+    make_strategy.check(names[0], examples)
+    task.check(names[1], valid_examples, options.out_of_scope_label)
     train = task.for_training(task.encode(examples, tokenizer))
     valid = task.encode(valid_examples, tokenizer)
-    task.check_encoded(checked, valid)
-    way = make_way(options, source, tokenizer, task, train, valid)
-    steps = math.ceil(way.train_batches.steps(options.batch_size) / options.gradient_accumulation_steps)
-    learning_rate = options.learning_rate or _default_learning_rate(options.model, way.task)
-    dropout = way.task.dropout if options.dropout is None else options.dropout
-    with strategy_scope(options.devices, options.batch_size, way.train_batches, way.valid_batches):
-        model = _make_model(source, way.task, options, learning_rate, dropout, steps * options.epochs)
-        head, kept = keep_head(model, task, source, options.few_shot)
-    used = {"learning_rate": learning_rate, "dropout": dropout}
+    task.check_encoded(names[1], valid)
+
+    # The model
+    strategy = make_strategy(options, source, tokenizer, task, train, valid)
+    steps = math.ceil(strategy.train_batches.steps(options.batch_size) / options.gradient_accumulation_steps)
+    used: dict[str, Any] = {
+        "learning_rate": options.learning_rate or _default_learning_rate(options.model, strategy.task),
+        "dropout": strategy.task.dropout if options.dropout is None else options.dropout}
+    with strategy_scope(options.devices, options.batch_size, strategy.train_batches, strategy.valid_batches):
+        model = _make_model(source, strategy.task, options, steps * options.epochs, **used)
+        head, kept = _keep_head(model, task, source, options.few_shot)
+    run = _run(options, task, used, mined, tokenizer, model, kept, is_of_release)
+
+    # The report
     report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split,
                          [] if options.data_format else unread, same)
-    lines = [f"data: {line}"
-             for line in (*report_lines(report), *way.remarks(report["labels"], steps, options.epochs))] + head
+    remarks = strategy.remarks(report["labels"], steps, options.epochs)
+    lines = [*(f"data: {line}" for line in (*report_lines(report), *remarks)), *head]
     if options.learning_rate is None:
-        lines.append(f"learning rate: {learning_rate:g}, by default")
-    return Prepared(options, task, tokenizer, valid, way, model,
-                    _run(options, task, used, mined, tokenizer, model, kept, is_of_release), base_model, report, lines)
+        lines.append(f"learning rate: {used['learning_rate']:g}, by default")
+    return Prepared(options, task, tokenizer, valid, strategy, model, run, base_model, report, lines)
 
 
 def _default_learning_rate(model: Path, task: Task) -> float:
@@ -127,8 +129,8 @@ def _fields_of(options: Options, source: Source) -> dict[str, Any]:
     return {"max_length": max_length} | fields | options.fields_of(task_class)
 
 
-def _make_model(source: Source, task: Task, options: Options, learning_rate: float, dropout: float | None,
-                total_steps: int) -> BertTask:
+def _make_model(source: Source, task: Task, options: Options, total_steps: int, learning_rate: float,
+                dropout: float | None) -> BertTask:
     """Returns the compiled model with its optimizer built."""
     keras.utils.set_random_seed(options.seed)
     _check_fit(source, options)
@@ -151,9 +153,47 @@ def _check_fit(source: Source, options: Options) -> None:
                          f"vocab_size ({config.vocab_size}); got {tokens}: use the model's own")
     for name, value, most in (("freeze_blocks", options.freeze_blocks, "num_hidden_layers"),
                               ("lora_rank", options.lora_rank, "hidden_size")):
-        if (value or 0) > getattr(config, most):
-            raise InputError(Option(name), f" must be at most the encoder's {most} ({getattr(config, most)}); "
-                             f"got {value}")
+        limit = getattr(config, most)
+        check_rules((name, value, f"at most the encoder's {most} ({limit})", (value or 0) <= limit))
+
+
+def _keep_head(model: BertTask, task: Task, source: Source, few_shot: bool) -> tuple[list[str], list]:
+    """Gives a new model the head of the `source`, if that is for the same task, and the same labels in any order.
+
+    Returns:
+        a line that says so, or why the head is new, none if the source has no head with weights; and the variables that
+        got its weights.
+    """
+    was = (read_settings(source.path)[0] if has_settings(source.path) else
+           restored(source.settings | given(labels=source.labels), source.path)[0] if source.settings else None)
+    if was is None or isinstance(was, Embed):
+        return [], []
+    if few_shot:
+        return ["new head: few_shot makes it by a logistic regression"], []
+    if not (isinstance(was, type(task)) or isinstance(task, type(was))):  # an intent model is a classifier
+        return [f"new head: {source.path} is for the task {was.name}, not {task.name}"], []
+    labels, old_labels = (getattr(each, "labels", []) for each in (task, was))
+    if others := sorted({*labels} ^ {*old_labels}):
+        return [f"new head: {source.path} has other labels; only one of the two has {shorten(', '.join(others))}"], []
+    old = source.model or source.load()[0].build()
+    new_kind, old_kind = (" on ".join(filter(None, [type(each).__name__, getattr(of, "features", None)]))
+                          for each, of in ((model, task), (old, was)))
+    if new_kind != old_kind:
+        return [f"new head: {source.path} is a {old_kind}, the new model a {new_kind}"], []
+    classifier: Any = getattr(model, "classifier", None)
+    of_labels = {id(variable) for variable in classifier.weights} if labels and classifier else set()
+    if labels != old_labels and not (of_labels and classifier.bias.shape == (len(labels),)):
+        return [f"new head: {source.path} has the labels in another order"], []
+    rows = [old_labels.index(label) for label in labels]
+    for variable, value in zip(_head_weights(model), _head_weights(old), strict=True):
+        variable.assign(ops.take(value, rows, axis=-1) if labels != old_labels and id(variable) in of_labels else value)
+    return [f"head: that of {source.path}, which is for the same task and labels"], _head_weights(model)
+
+
+def _head_weights(model: Any) -> list[keras.Variable]:
+    """Returns the weights of a model that are not its encoder's."""
+    of_encoder = {id(variable) for variable in model.bert.weights}
+    return [variable for variable in model.weights if id(variable) not in of_encoder]
 
 
 def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None, tokenizer: BertTokenizer,
