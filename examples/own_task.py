@@ -1,9 +1,5 @@
-"""A task of one's own: grades, such as one to five stars, of which the model learns the order (cumulative logits:
-McCullagh, 1980). docs/own_task.md explains it.
-
-    keras-bert finetune --import=own_task --task=grades --train=reviews.tsv --model=minilm --output=grader
-    keras-bert predict --import=own_task --model=grader "a wonderful film"
-"""
+"""A task of one's own, which docs/own_task.md explains: grades, such as one to five stars, whose order the model learns
+by cumulative logits (McCullagh, 1980)."""
 
 import dataclasses
 
@@ -77,8 +73,6 @@ class Grades(TextTask):
     def loss_arguments(self):
         return {"loss": loss}
 
-    # The answers, in NumPy and in the graph of a SavedModel.
-
     def probabilities(self, encoded, outputs):
         above = 1 / (1 + np.exp(-np.reshape(outputs, (-1, len(self.labels) - 1)).astype(np.float64)))
         above = aggregated(above, encoded.firsts, self.aggregate)
@@ -108,8 +102,6 @@ class Grades(TextTask):
         grade = tf.argmax(probabilities, axis=1, output_type=tf.int32)
         return {"label": tf.gather(tf.constant(self.labels), grade), "score": tf.reduce_max(probabilities, axis=1),
                 "probabilities": probabilities, "grade": grade}
-
-    # Scores, and how answers are written.
 
     def score(self, encoded, outputs):
         probabilities, right = self.probabilities(encoded, outputs), encoded.text_targets

@@ -67,7 +67,14 @@ def run(arguments: list[str]) -> int:
         positional, options = _parse(name, given, rest)
     except (flags.Error, ValueError) as error:  # of absl, also for --noflag=value
         return _fail(f"{name}: {_reword(error, given)}; see keras-bert {name} --help", 2)
-    return _call(module_of(name).run, given, positional, options)
+    command = module_of(name).run
+
+    def import_and_run(*texts: str, **values: Any) -> None:
+        if modules:
+            importlib.import_module("keras_bert.tasks").import_tasks()
+        command(*texts, **values)
+
+    return _call(import_and_run, given, positional, options)
 
 
 def arguments_of(name: str) -> list[Argument]:

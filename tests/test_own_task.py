@@ -1,0 +1,113 @@
+"""The task of examples/own_task.py in all runtimes, as docs/own_task.md describes it."""
+
+import dataclasses
+import importlib
+import json
+import pathlib
+import shutil
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bert import tasks
+from keras_bert.errors import InputError
+from keras_bert.inference.exported import Exported
+from keras_bert.inference.lite_model import LiteModel
+from keras_bert.layers import BertLayer
+from keras_bert.serving.litert_model import LiteRTModel
+from keras_bert.serving.saved_model import SavedModel
+from keras_bert.training import FineTuned, finetune
+
+import zoo
+from conftest import SMALL, interrupted_after, randomize
+
+EXAMPLE = pathlib.Path(__file__).parents[1] / "examples/own_task.py"
+ROWS = [(f"{word} {more}", grade) for grade, word in enumerate(["stop", "off", "lamp", "play"], 1)
+        for more in ("now", "the music", "please", "the light and the song " * 9)]
+TEXTS = ["play now", "stop", "", "각각", "turn the lamp off and " * 12]
+
+
+@pytest.fixture(scope="module")
+def own_task():
+    """The module, as --import imports it."""
+    sys.path.insert(0, str(EXAMPLE.parent))
+    yield importlib.import_module("own_task")
+    sys.path.remove(str(EXAMPLE.parent))
+    del tasks.TASKS["grades"], sys.modules["own_task"]
+
+
+@pytest.fixture(scope="module")
+def grader(own_task, tmp_path_factory):
+    """A folder of a run that was stopped once; with windows."""
+    folder = tmp_path_factory.mktemp("own") / "grader"
+    options = {"model": zoo.pretrained(), "output": folder, "task": "grades", "epochs": 2, "batch_size": 4,
+               "learning_rate": 5e-3, "max_length": 16, "doc_stride": 6}
+    with interrupted_after(saves=2):
+        finetune(ROWS, ROWS, save_steps=3, **options)
+    finetune(ROWS, ROWS, save_steps=3, **options)
+    return folder
+
+
+@pytest.mark.parametrize("options", [{"doc_stride": 6}, {"doc_stride": 5, "aggregate": "max"}, {}])
+@pytest.mark.filterwarnings("ignore:texts cut")
+def test_all_runtimes_give_the_same_answers(own_task, options, tmp_path):
+    task = own_task.Grades(16, ["1", "2", "3", "4"], **options)
+    head = randomize(task.new_head(randomize(BertLayer(SMALL)), 0.1))
+    model = FineTuned(head, zoo.make("mean").tokenizer, task)
+    head.classifier.kernel.assign(head.classifier.kernel * 2000)  # so that grades differ
+    head.classifier.bias.assign_sub([np.mean(head(model.tokenizer(TEXTS, max_length=16)))])
+    encoded = model.task.encode(model.task.arguments(TEXTS), model.tokenizer)
+    wanted = np.stack([row["probabilities"] for row in model.task.exported_rows(encoded, model.outputs(encoded))])
+    np.testing.assert_allclose(wanted.sum(axis=1), 1, atol=1e-6)
+    assert len({*wanted.argmax(axis=1)}) > 1
+    model.export(tmp_path / "saved")
+    model.export_litert(tmp_path / "lite")
+    graph = tf.saved_model.load(str(tmp_path / "saved"))(tf.constant(TEXTS))
+    served = LiteRTModel(str(tmp_path / "lite"), 1), SavedModel(str(tmp_path / "saved"), 1)
+    inputs = {"text": np.array([text.encode() for text in TEXTS], object)}
+    for outputs in graph, *(one.run("serving_default", [inputs])[0] for one in served):
+        np.testing.assert_allclose(outputs["probabilities"], wanted, atol=1e-4)
+        np.testing.assert_array_equal(outputs["grade"], wanted.argmax(axis=1))
+    assert {one.display for one in served} == {"label"} and {tuple(one.labels) for one in served} == {tuple("1234")}
+    expected = [answer["label"] for answer in model.predict(TEXTS)]
+    for other in LiteModel.load(tmp_path / "lite"), Exported(str(tmp_path / "saved")):
+        answers, _ = other.answer_with_cuts(model.task.arguments(TEXTS))
+        assert [answer["label"] for answer in answers] == expected
+    assert [label.decode() for label in graph["label"].numpy()] == expected
+    assert LiteModel.load(tmp_path / "lite").evaluate(ROWS) == pytest.approx(model.evaluate(ROWS), abs=1e-5)
+
+
+@pytest.mark.usefixtures("eager")
+def test_it_learns_and_says_so(grader, own_task, tmp_path):
+    metrics = json.loads((grader / "metrics.json").read_text())
+    assert metrics["kappa"] == FineTuned.load(grader).evaluate(ROWS)["kappa"]
+    assert "quadratic kappa" in (grader / "README.md").read_text()
+    task = own_task.Grades(16, labels=["1", "2", "3", "4"])
+    assert finetune(ROWS, ROWS, model=grader, task=task, output=tmp_path / "more", epochs=1).task == task
+    with pytest.raises(InputError, match="max_length must be left out with a task that has its fields"):
+        finetune(ROWS, ROWS, model=grader, task=task, output=tmp_path / "again", max_length=9)
+
+
+def test_who_does_not_import_it_is_told(grader, tmp_path, monkeypatch, run):
+    shutil.copy(EXAMPLE, tmp_path)
+    zoo.copy(grader, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(tasks.TASKS, "grades", None)
+    del tasks.TASKS["grades"]
+    with pytest.raises(InputError, match="task must be one of classify, .*; got 'grades'.* first: import=MODULE"):
+        tasks.read_settings(tmp_path / "copy")
+    status, _, messages = run("predict", "--import=nowhere", "--model=copy", "a")
+    assert status == 1 and "--import=nowhere must be a module that Python finds" in messages[0]
+
+
+@pytest.mark.parametrize("changes, message", [
+    ({"name": "tag"}, "name and an output of its own; tag and grade are those of .*Tag"),
+    ({"output": "label"}, "name and an output of its own; other and label are those of .*Classify")])
+def test_a_task_has_a_name_and_an_output_of_its_own(own_task, changes, message):
+    other = dataclasses.dataclass(frozen=True)(type("Other", (own_task.Grades,), {"name": "other"} | changes))
+    with pytest.raises(InputError, match=message):
+        tasks.register_task(other)
+    with pytest.raises(InputError, match="must be a subclass of Task and a dataclass"):
+        tasks.register_task(object)
