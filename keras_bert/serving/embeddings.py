@@ -42,7 +42,8 @@ class Request:
             raise RequestError(400, "input: must be texts; got token ids, but the model has a tokenizer of its own (in "
                                     "LangChain, pass check_embedding_ctx_length=False)")
 
-    def inputs(self, name: str, signatures: tensors.Signatures, limits: tensors.Limits) -> tuple[Arrays, dict[str, str]]:
+    def inputs(self, name: str, signatures: tensors.Signatures,
+               limits: tensors.Limits) -> tuple[Arrays, dict[str, str]]:
         """Returns the texts as the only input of a model, and the input's key in the request. Raises a `RequestError`
         if the model computes no embeddings, or a text is wrong."""
         embedders = [name for name, signature in sorted(signatures.items()) if _embeds(signature)]
