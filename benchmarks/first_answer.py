@@ -29,7 +29,7 @@ def as_served(folder):
     """Reads the same files as `ours`, in the way of `keras-bert predict` and `serve`."""
     import numpy as np
 
-    from keras_bert.serving.saved_model import SavedModel
+    from keras_bert.inference.saved_model import SavedModel
 
     yield
     saved_model = SavedModel(folder, threads=0)

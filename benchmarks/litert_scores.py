@@ -16,7 +16,7 @@ from first_answer import timed
 from peer_models import load_lite
 from task_scores import RUNS, files_of
 
-from keras_bert.inference.comparison import Comparison, equal_answers
+from keras_bert.inference.task_model import Comparison, equal_answers
 from keras_bert.training import finetune
 
 TASKS = ["clinc-hwu-176", "sst2", "wnut17", "codah", "xquad", "korsts-embed"]

@@ -16,8 +16,8 @@ from ruler import OURS, installed
 
 from keras_bert.config import BertConfig
 from keras_bert.convert import load_pretrained, open_source
+from keras_bert.inference.saved_model import SavedModel
 from keras_bert.models import BertClassifier
-from keras_bert.serving.saved_model import SavedModel
 from keras_bert.tasks import Classify
 
 _TOLERANCE = 1e-3

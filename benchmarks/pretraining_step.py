@@ -20,8 +20,8 @@ from peer_models import DECAY, config_of, kerashub_backbone, policy_of, torch_na
 
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
-from keras_bert.pretraining.flops import cost_of_token
 from keras_bert.pretraining.objective import Objective
+from keras_bert.pretraining.prepare import cost_of_token
 from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer
 from keras_bert.training.optimizer import WarmupDecay, make_pretraining_optimizer
 

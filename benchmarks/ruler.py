@@ -172,7 +172,7 @@ def ratios(seconds):
 def forward_cost(config, length):
     """Returns the floating point operations that encoding a text takes: 2 for each weight of a block that a token is
     multiplied by, and 4 for each element of its vector and each token that it attends to
-    (`pretraining.flops.cost_of_token` returns those of training).
+    (`pretraining.prepare.cost_of_token` returns those of training).
 
     Args:
         config: a `BertConfig`.

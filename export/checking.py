@@ -10,6 +10,7 @@ from keras_bert.errors import first_line
 Loaded = Any  # the root object of a SavedModel of any exporter; or a `LiteModel`
 Check = Callable[[Loaded, Path], str | None]  # returns what to report, or raises; its docstring is the rule
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
+TEXTS = ["play some music", "", "turn off the light please, it is late", "Zürich, 서울"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,5 +41,3 @@ def run_check(line: int, check: Check, loaded: Loaded, path: Path) -> Result:
         return Result(line, rule, NOT_APPLICABLE, str(reason))
     except Exception as error:  # another exporter's SavedModel may raise anything
         return Result(line, rule, FAILED, first_line(error))
-
-

@@ -10,10 +10,9 @@ from keras_bert.files.digests import DIGESTS, added_files, changed_files
 from keras_bert.litert import FILE, INPUTS, Arrays
 from keras_bert.text import pad
 
-from .checking import Loaded, NotApplicable, Result, expect, run_check
+from .checking import TEXTS, Loaded, NotApplicable, Result, expect, run_check
 
 _TOLERANCE, _INT8_TOLERANCE = 1e-4, 0.05  # relative to the largest output
-_TEXTS = ["play some music", "", "turn off the light please, it is late", "Zürich, 서울"]
 _CUSTOM = 32  # the code of an operation that LiteRT itself lacks
 
 
@@ -43,7 +42,7 @@ def _outputs(model: Loaded, _: Path) -> str:
 
 def _rows(model: Loaded, _: Path) -> None:
     """the outputs of a row do not depend on other rows or on padding"""
-    rows = model.tokenizer.pack(_TEXTS, max_length=model.task.max_length)
+    rows = model.tokenizer.pack(TEXTS, max_length=model.task.max_length)
     together = model.runner(_named(pad(rows, model.tokenizer.pad_id)))
     for index, row in enumerate(rows):
         for name, alone in model.runner(_named(pad([row], model.tokenizer.pad_id))).items():
@@ -51,7 +50,7 @@ def _rows(model: Loaded, _: Path) -> None:
             other = other[:, :len(row[0])] if "S" in model.task.lite_outputs[name] else other
             difference = np.abs(alone - other).max() / max(1, np.abs(alone).max())
             expect(difference <= (_INT8_TOLERANCE if model.runner.is_int8 else _TOLERANCE),
-                   f"{name} of {_TEXTS[index]!r} differs by {difference:.1e}")
+                   f"{name} of {TEXTS[index]!r} differs by {difference:.1e}")
 
 
 def _probabilities(model: Loaded, _: Path) -> None:
@@ -69,7 +68,7 @@ def _files(model: Loaded, _: Path) -> str:
     size = len(model.tokenizer.vocabulary)
     expect(size <= model.runner.config.vocab_size, f"{size} tokens for the {model.runner.config.vocab_size} embeddings")
     model.answer(model.task.arguments(*(
-        [_TEXTS[:2]] if column == "choices" else _TEXTS[:1] for column in model.task.inputs)))
+        [TEXTS[:2]] if column == "choices" else TEXTS[:1] for column in model.task.inputs)))
     return f"{size} tokens"
 
 

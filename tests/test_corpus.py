@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from keras_bert.pretraining import corpus
-from keras_bert.pretraining.corpus import Corpus, WordIds, join, write_part
-from keras_bert.pretraining.documents import Block
+from keras_bert.pretraining.corpus import Block, Corpus, WordIds, join, write_part
 from keras_bert.text import BertTokenizer
 
 from conftest import DATA, TINY_VOCABULARY

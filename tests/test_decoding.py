@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from text_reference import LABELS, LENGTH, TOKENIZER
 
-from keras_bert.serving.litert_model import _signature
-from keras_bert.serving.tensors import STRING, Spec
+from keras_bert.inference.lite_model import _signature
+from keras_bert.inference.served_model import STRING, Spec
 from keras_bert.tasks import (
     Classify,
     Embed,

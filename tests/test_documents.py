@@ -10,9 +10,8 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
-from keras_bert.pretraining import documents
-from keras_bert.pretraining.corpus import Corpus, Section
-from keras_bert.pretraining.documents import read_blocks
+from keras_bert.pretraining import corpus
+from keras_bert.pretraining.corpus import Corpus, Section, read_blocks
 from keras_bert.pretraining.pairs import full_sentences, pack_spans, pair_sentences, truncate
 from keras_bert.text import truncate_pair
 
@@ -56,7 +55,7 @@ def test_rows_are_documents(tmp_path):
 
 
 def test_blocks_hold_whole_documents_and_little_more_than_their_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(documents, "BLOCK", 700)
+    monkeypatch.setattr(corpus, "BLOCK", 700)
     texts = random_documents(300)
     (tmp_path / "a.txt").write_text("\n\n".join(map("\n".join, texts)))
     blocks = list(read_blocks(tmp_path / "a.txt", 7))

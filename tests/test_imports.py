@@ -16,7 +16,7 @@ MAY_IMPORT = dict.fromkeys(EVERYONE, EVERYONE) | {name: allowed | EVERYONE for n
 # The imports that go against the direction of the others, and the modules that keep their names of version 0.2.
 DEFERRED = {("layers/bert.py", "weights"), ("models/base.py", "weights"), ("pretraining/examples.py", "integrations"),
             ("data/pretraining.py", "pretraining"), ("data/pretraining_input.py", "pretraining"),
-            ("serving/ray_app.py", "integrations"), ("inference/exported.py", "serving")}
+            ("serving/ray_app.py", "integrations")}
 LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "orbit", "tf_keras",
              "huggingface_hub", "fastapi", "pydantic", "starlette", "uvicorn", "grpc", "tensorflow_serving",
              "prometheus_client", "ray", "apache_beam", "ai_edge_litert"}
@@ -33,6 +33,7 @@ MAY_IMPORT_LIBRARIES = {
     "training": {"tensorflow"},
     "pretraining": {"tensorflow", "jax"},  # JAX for its steps
     "integrations": {"apache_beam", "ray", "fastapi", "pydantic"},
+    "inference": {"tensorflow", "tensorflow_serving"},  # to run SavedModels
     "serving": {"tensorflow", "starlette", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client"},
 }
 

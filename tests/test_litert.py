@@ -20,8 +20,8 @@ from keras_bert.export.checking import FAILED
 from keras_bert.export.litert import export_litert
 from keras_bert.export.litert_checks import verify_litert
 from keras_bert.inference import lite_model
-from keras_bert.inference.comparison import compare
 from keras_bert.inference.lite_model import LiteModel
+from keras_bert.inference.task_model import compare
 from keras_bert.layers import BertLayer
 from keras_bert.litert import INPUTS
 from keras_bert.models import BertClassifier, BertEmbedder, BertFeatureTagger, BertRegressor

@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.inference.exported import Exported
+from keras_bert.inference.saved_model import Exported
 
 import zoo
 from conftest import TINY_VOCABULARY

@@ -12,8 +12,7 @@ import tensorflow_text as text
 from keras_bert.export import export_preprocessor
 from keras_bert.export.checking import FAILED, PASSED, run_check
 from keras_bert.export.preprocessor import Preprocessor
-from keras_bert.export.preprocessor_checks import CHECKS
-from keras_bert.export.verify import verify
+from keras_bert.export.verify import PREPROCESSOR, verify
 from keras_bert.text import BertTokenizer, truncate_pair
 from keras_bert.text.graph_packing import pack_segments, round_robin
 
@@ -51,7 +50,7 @@ def test_ours_passes(golden):
 @pytest.mark.slow("a truncator or a case that is exported as the other one")
 def test_ours_of_another_kind_passes(golden):
     module = Preprocessor(BertTokenizer(GOLDEN, lower_case=False), 16, "waterfall")
-    results = [run_check(*check, module, golden) for check in CHECKS if check[0] in (6, 7)]
+    results = [run_check(*check, module, golden) for check in PREPROCESSOR if check[0] in (6, 7)]
     assert [(result.status, result.seen) for result in results] == [(PASSED, "waterfall"), (PASSED, "cased")]
 
 
@@ -63,7 +62,7 @@ def test_the_gardens_passes(tmp_path):
     exporter.export_preprocessing(str(tmp_path / "garden"), vocab_file=str(tmp_path / "vocab.txt"),
                                   default_seq_length=128, do_lower_case=False, tokenize_with_offsets=True)
     results = verify(tmp_path / "garden")
-    assert [(result.line, result.status) for result in results] == [(line, PASSED) for line, _ in CHECKS]
+    assert [(result.line, result.status) for result in results] == [(line, PASSED) for line, _ in PREPROCESSOR]
     assert [result.seen for result in results if result.line == 7] == ["cased"]
 
 
@@ -117,7 +116,7 @@ def module():
 def test_a_fault_fails_its_line(module, golden, monkeypatch, name, fault, lines):
     part = operator.attrgetter(name)(module) if name else module
     monkeypatch.setattr(part, "__call__", fault(part.__call__))
-    results = [run_check(*check, module, golden) for check in CHECKS[:-1]]  # the last one saves and loads
+    results = [run_check(*check, module, golden) for check in PREPROCESSOR[:-1]]  # the last one saves and loads
     assert {result.line for result in results if result.status == FAILED} == lines
 
 

@@ -14,8 +14,7 @@ from keras_bert.models import BertPretrainer
 from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
 from keras_bert.pretraining.options import Options
 from keras_bert.pretraining.prepare import prepare
-from keras_bert.pretraining.pretrain import trainer_kind
-from keras_bert.pretraining.report import baselines
+from keras_bert.pretraining.pretrain import baselines, trainer_kind
 from keras_bert.text import BertTokenizer
 from keras_bert.training import fill_mask, pretrain
 from keras_bert.training.checkpoints import Checkpoints

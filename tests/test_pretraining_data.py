@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.pretraining import corpus, documents
+from keras_bert.pretraining import corpus
 from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
 from keras_bert.text import BertTokenizer, save_vocabulary
 
@@ -32,7 +32,7 @@ INPUTS = ["input_mask", "input_type_ids", "input_word_ids", "next_sentence_label
 @pytest.fixture
 def text(tmp_path, monkeypatch):
     """A text of some ten blocks and sections: documents of 1 to 9 sentences of 1 to 12 words."""
-    monkeypatch.setattr(documents, "BLOCK", 1500)
+    monkeypatch.setattr(corpus, "BLOCK", 1500)
     monkeypatch.setattr(corpus, "SECTION", 300)
     rng = np.random.default_rng(0)
     texts = ["\n".join(" ".join(rng.choice(WORDS, rng.integers(1, 13)))
@@ -120,7 +120,7 @@ NUMBERS = BertTokenizer([*TINY_VOCABULARY[:5], *map(str, range(5000))])
 @pytest.mark.parametrize("files", [[[8]] * 8, [[900], [1100]], [[8] * 100, [500]], [[1, 700]], [[1], [1], [2], [30]]])
 def test_random_second_texts_are_from_another_document_of_any_file(tmp_path, monkeypatch, files):
     """Each sentence is a number, so that a text says where it comes from. `files`: sentences of their documents."""
-    monkeypatch.setattr(documents, "BLOCK", 1000)
+    monkeypatch.setattr(corpus, "BLOCK", 1000)
     monkeypatch.setattr(corpus, "SECTION", 200)
     sizes, numbers = [size for file in files for size in file], itertools.count()
     for index, file in enumerate(files):

@@ -16,11 +16,10 @@ from test_convert_garden import make as make_garden
 
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
-from keras_bert.pretraining.flops import peak
 from keras_bert.pretraining.objective import Objective
 from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer
 from keras_bert.training.optimizer import WarmupDecay, make_optimizer, make_pretraining_optimizer
-from keras_bert.training.run import TrainingLog
+from keras_bert.training.run import TrainingLog, peak
 from keras_bert.weights import garden
 from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.source import Weights

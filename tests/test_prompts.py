@@ -13,11 +13,10 @@ from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.export.litert_metadata import why_not
 from keras_bert.export.text_model import TextModel
-from keras_bert.inference.exported import Exported
 from keras_bert.inference.features import write_features
-from keras_bert.inference.lite_model import LiteModel
+from keras_bert.inference.lite_model import LiteModel, LiteRTModel
+from keras_bert.inference.saved_model import Exported
 from keras_bert.models import BertClassifier
-from keras_bert.serving.litert_model import LiteRTModel
 from keras_bert.tasks import Classify, Embed
 from keras_bert.training import FineTuned, finetune
 

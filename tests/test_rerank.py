@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
+from keras_bert.inference.served_model import RequestError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder, BertRegressor
 from keras_bert.serving.rerank import Request
-from keras_bert.serving.tensors import Limits, RequestError
+from keras_bert.serving.tensors import Limits
 from keras_bert.tasks import Embed, Encoded, Rerank
 from keras_bert.tasks.rerank import ranking
 from keras_bert.text import BertTokenizer

@@ -15,9 +15,9 @@ from text_reference import TOKENIZER
 
 from keras_bert.errors import InputError
 from keras_bert.export import export_version, serving_folder
+from keras_bert.inference.saved_model import SavedModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
-from keras_bert.serving.saved_model import SavedModel
 
 import zoo
 from conftest import TINY, randomize

@@ -14,14 +14,14 @@ import tensorflow as tf
 from serving_server import assert_same, write_function
 from tensorflow_serving.apis import predict_pb2
 
+from keras_bert.inference.saved_model import SavedModel
+from keras_bert.inference.served_model import RequestError
 from keras_bert.serving import grpc_api, tensors
 from keras_bert.serving import model as model_module
 from keras_bert.serving.logs import Entry
 from keras_bert.serving.memory import MemoryBudget
 from keras_bert.serving.model import Model
-from keras_bert.serving.saved_model import SavedModel
 from keras_bert.serving.settings import Settings, find_first_version
-from keras_bert.serving.tensors import RequestError
 from keras_bert.serving.version import LoadedVersion
 
 import zoo

@@ -12,8 +12,8 @@ import time
 import pytest
 from serving_server import TOKEN, connections, held, instances, limited_server, refused, rpc_error, serving, write_echo
 
+from keras_bert.inference.served_model import RequestError
 from keras_bert.serving.memory import MemoryBudget
-from keras_bert.serving.tensors import RequestError
 
 PREDICT = "/v1/models/echo:predict"
 HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a secret\r\n".encode()

@@ -18,12 +18,12 @@ import tensorflow as tf
 from serving_server import assert_same, count_wrong, refused, serving, wait, write_echo
 
 from keras_bert.errors import InputError
-from keras_bert.inference.lite_model import LiteModel
-from keras_bert.serving import litert_model, settings
-from keras_bert.serving.litert_model import LiteRTModel
-from keras_bert.serving.loading import load_model
-from keras_bert.serving.saved_model import SavedModel
-from keras_bert.serving.tensors import DEFAULT, STRING, RequestError
+from keras_bert.inference import lite_model
+from keras_bert.inference.answering import load_served_model
+from keras_bert.inference.lite_model import LiteModel, LiteRTModel
+from keras_bert.inference.saved_model import SavedModel
+from keras_bert.inference.served_model import DEFAULT, STRING, RequestError
+from keras_bert.serving import settings
 from keras_bert.tasks.embedding_scores import unit_vectors
 from keras_bert.tasks.graph import characters
 
@@ -72,7 +72,7 @@ def server(folders, tmp_path_factory):
 def test_outputs_are_those_of_the_saved_model():
     """tests/test_decoding.py compares the outputs of all tasks, without exports."""
     task, texts = CASES["tag"][1], CASES["tag"][2]
-    lite, saved = load_model(str(zoo.litert("tag")), 1), load_model(str(zoo.saved_model("tag")), 1)
+    lite, saved = load_served_model(str(zoo.litert("tag")), 1), load_served_model(str(zoo.saved_model("tag")), 1)
     assert isinstance(lite, LiteRTModel) and isinstance(saved, SavedModel)
     assert lite.signatures == {DEFAULT: saved.signatures[DEFAULT]}
     assert without_names(lite.signature_defs[DEFAULT]) == without_names(saved.signature_defs[DEFAULT])
@@ -152,7 +152,7 @@ def test_positions_in_bytes_that_are_not_utf8_are_those_of_a_saved_model():
              b"\xc0\xaf", b"\xf0\x9f", b"\xf4\x90\x80\x80"]
     for _ in range(100):
         text = b"".join(rng.choices(parts, k=rng.randint(0, 6))) + b"z"
-        (found,), expected = litert_model._decoded([text]), characters(tf.constant([text]), [0], [len(text) - 1])
+        (found,), expected = lite_model._decoded([text]), characters(tf.constant([text]), [0], [len(text) - 1])
         assert found.index("z") == expected.numpy(), text
 
 
@@ -274,7 +274,7 @@ def test_a_changed_model_file_is_not_served(folders, tmp_path):
         file.write(b"more")
     LiteModel.load(folder)
     with pytest.raises(InputError, match="lite: model.tflite must be as it was exported: it decides the answers; copy"):
-        load_model(str(folder), 1)
+        load_served_model(str(folder), 1)
 
 
 @pytest.mark.slow("LiteRT and TensorFlow in one worker")

@@ -16,8 +16,9 @@ from tensorflow_serving.apis import classification_pb2, get_model_metadata_pb2, 
 from tensorflow_serving.apis.model_service_pb2_grpc import ModelServiceStub
 from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub
 
+from keras_bert.inference.served_model import RequestError, Spec
 from keras_bert.serving.grpc_api import _to_array
-from keras_bert.serving.tensors import Limits, RequestError, Spec, write_response
+from keras_bert.serving.tensors import Limits, write_response
 
 from conftest import unpack_golden
 

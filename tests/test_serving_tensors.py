@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from keras_bert.inference.served_model import STRING, RequestError, Signature, Spec
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import STRING, Limits, RequestError, Signature, Spec, read_request, write_response
+from keras_bert.serving.tensors import Limits, read_request, write_response
 
 TEXT = Signature({"text": Spec(STRING, (None,))}, {})
 IDS = Signature({"ids": Spec(np.dtype("int32"), (None, 1, 2))}, {})

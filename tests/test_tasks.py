@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.errors import InputError
-from keras_bert.inference.exported import Exported
+from keras_bert.inference.saved_model import Exported
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
 from keras_bert.tasks import TASKS, Tag

@@ -9,9 +9,9 @@ import tensorflow as tf
 
 from keras_bert import cli
 from keras_bert.errors import InputError
-from keras_bert.export import embedding_checks, encoder_checks, litert_checks, preprocessor_checks
+from keras_bert.export import litert_checks
 from keras_bert.export.checking import FAILED, NOT_APPLICABLE, PASSED
-from keras_bert.export.verify import verify
+from keras_bert.export.verify import EMBEDDING, ENCODER, PREPROCESSOR, verify
 
 from conftest import TINY_VOCABULARY
 
@@ -147,12 +147,12 @@ def test_command_line(broken, capsys):
     path = broken("no default")
     assert cli.run(["verify", str(path)]) == 1
     output, messages = capsys.readouterr()
-    assert len(output.splitlines()) == len(encoder_checks.CHECKS)
+    assert len(output.splitlines()) == len(ENCODER)
     assert " 3 failed" in output
-    assert messages == f"keras-bert: {path}: 1 of {len(encoder_checks.CHECKS)} checks failed\n"
+    assert messages == f"keras-bert: {path}: 1 of {len(ENCODER)} checks failed\n"
     assert cli.run(["verify", "--output_format=json", str(path)]) == 1
     assert [result["line"] for result in json.loads(capsys.readouterr()[0])] == [
-        line for line, _ in encoder_checks.CHECKS]
+        line for line, _ in ENCODER]
 
 
 def test_what_is_no_saved_model(tmp_path, broken):
@@ -205,6 +205,4 @@ def test_the_document_holds_the_same_lines():
     document = (pathlib.Path(__file__).parents[1] / "docs/hub_contract.md").read_text()
     written = [line[2:] for line in document.splitlines() if line.startswith("- ")]
     assert written == [f"{line}: {check.__doc__}"
-                       for line, check in (
-                           *encoder_checks.CHECKS, *preprocessor_checks.CHECKS, *embedding_checks.CHECKS,
-                           *litert_checks.CHECKS)]
+                       for line, check in (*ENCODER, *PREPROCESSOR, *EMBEDDING, *litert_checks.CHECKS)]

@@ -37,24 +37,21 @@ def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool
     if name is not None and not versioned:
         raise InputError(f"--name needs --versioned; got --name={name} without it")
     from keras_bert.export import export_text_model, export_version
-    from keras_bert.export.litert import default_task
-    from keras_bert.inference.fine_tuned import FineTuned, load_tuned_or_weights
-    from keras_bert.models import BertEmbedder
+    from keras_bert.inference.fine_tuned import load_tuned
     from keras_bert.tasks.embed import prompts_of
-    from keras_bert.weights import load_pretrained
+    from keras_bert.weights import load_pretrained, open_weights
+    from keras_bert.weights.native import has_settings
 
     if not versioned:
         check_free(output, overwrite, (model,))
     embedding = given(pooling=pooling, normalize=normalize)
-    found = load_tuned_or_weights(model, embedding)
-    if isinstance(found, FineTuned):
-        loaded, tokenizer, task = found.model, found.tokenizer, found.task
+    if embedding or has_settings(model):
+        tuned = load_tuned(model, embedding)
+        loaded, tokenizer, task = tuned.model, tuned.tokenizer, tuned.task
     else:
-        loaded = load_pretrained(found, BertEmbedder, **embedding) if embedding else load_pretrained(found)
-        tokenizer, task = found.needed_tokenizer(), None
-        if isinstance(loaded, BertEmbedder):
-            task = default_task(loaded, tokenizer, found.settings)
-        elif prompts_of(found.settings):
+        source = open_weights(model)
+        loaded, tokenizer, task = load_pretrained(source), source.needed_tokenizer(), None
+        if prompts_of(source.settings):
             warnings.warn(InputWarning(f"{model}: its prompts are not put before the texts of an encoder; --pooling "
                                        "and --normalize export an embedder, which does that"), stacklevel=1)
     options: dict[str, Any] = {"max_length": max_length, "dtype": dtype, "jit_compile": jit_compile}

@@ -8,6 +8,8 @@ from keras_bert.arguments import Path
 from keras_bert.errors import InputError, Option
 from keras_bert.files.failures import reading
 
+SAVED_MODEL = "saved_model.pb"
+
 
 def find_texts(patterns: Collection[str]) -> list[str]:
     """Returns the files that match the glob patterns, sorted. Raises an InputError if a pattern matches none."""
@@ -43,3 +45,7 @@ def version_number(name: str) -> int | None:
     """Returns the number of a model's version, int64, from the name of its folder in TensorFlow Serving's structure."""
     number = int(name) if name.isascii() and name.isdecimal() else 2**63
     return number if number < 2**63 else None
+
+
+def is_saved_model(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, SAVED_MODEL))

@@ -1,16 +1,18 @@
-"""What `FineTuned`, `LiteModel` and `Exported` have in common."""
+"""Loads models of every kind of folder, and what those that answer examples have in common."""
 
-import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
 
 from keras_bert.arguments import AggregationStrategy, Path
 from keras_bert.data.tables import Rows
+from keras_bert.errors import InputError
+from keras_bert.files.paths import SAVED_MODEL, is_saved_model
+from keras_bert.inference.served_model import ServedModel
 from keras_bert.inference.task_model import TaskModel
-from keras_bert.litert import is_litert
+from keras_bert.litert import FILE, is_litert
 from keras_bert.tasks import Task
 
 
@@ -33,8 +35,8 @@ class AnsweringModel(Protocol):
 
 def load_answering_model(path: str, threads: int | None = None) -> AnsweringModel:
     """Returns the `Exported` of a SavedModel, or another folder's `load_task_model`."""
-    if os.path.isfile(os.path.join(path, "saved_model.pb")):
-        from keras_bert.inference.exported import Exported
+    if is_saved_model(path):
+        from keras_bert.inference.saved_model import Exported
 
         return Exported(path)
     return load_task_model(path, threads)
@@ -50,3 +52,22 @@ def load_task_model(path: str, threads: int | None = None) -> TaskModel:
     from keras_bert.inference.fine_tuned import FineTuned
 
     return FineTuned.load(path)
+
+
+def load_served_model(folder: str, threads: int, row_wise: Iterable[str] = (), timeout_s: float | None = None,
+                      warm_up: bool = False) -> ServedModel:
+    """Returns the `SavedModel` or the `LiteRTModel` of a folder, as the server runs it; see these for the arguments. If
+    the folder has the files of both, it is a SavedModel.
+
+    Raises:
+        InputError: it is neither, or it cannot be loaded.
+    """
+    if is_saved_model(folder):
+        from keras_bert.inference.saved_model import SavedModel
+
+        return SavedModel(folder, threads, row_wise, timeout_s, warm_up)
+    if is_litert(folder):
+        from keras_bert.inference.lite_model import LiteRTModel
+
+        return LiteRTModel(folder, threads, timeout_s, warm_up)
+    raise InputError(f"{folder}: must be a SavedModel or a LiteRT folder; there is neither {SAVED_MODEL} nor {FILE}")

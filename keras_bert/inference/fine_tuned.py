@@ -16,7 +16,6 @@ from keras_bert.models.base import BertTask
 from keras_bert.tasks import Encoded, Task, read_settings, run_model
 from keras_bert.text import BertTokenizer
 from keras_bert.weights import load_pretrained, native, open_weights
-from keras_bert.weights.source import Source
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,15 +105,9 @@ class FineTuned(TaskModel):
 def load_tuned(model: str, embedding: Mapping[str, Any]) -> FineTuned:
     """Returns the model of a folder that finetune wrote. Of anything else, or for arguments of a `BertEmbedder`, which
     replaces the head, returns an embedder with the weights and their prompts."""
-    found = load_tuned_or_weights(model, embedding)
-    if isinstance(found, FineTuned):
-        return found
+    if native.has_settings(model) and not embedding:
+        return FineTuned.load(model)
+    source = open_weights(model)
     layout = "padded" if kernels.prefers_few_shapes() else "unpadded"
-    embedder, tokenizer = load_pretrained(found, BertEmbedder, layout=layout, **embedding), found.needed_tokenizer()
-    return FineTuned(embedder, tokenizer, default_task(embedder, tokenizer, found.settings))
-
-
-def load_tuned_or_weights(model: str, embedding: Mapping[str, Any]) -> FineTuned | Source:
-    """Returns the model of a folder that finetune wrote. Of anything else, or for arguments of a `BertEmbedder`, which
-    replaces the head, returns the weights."""
-    return FineTuned.load(model) if native.has_settings(model) and not embedding else open_weights(model)
+    embedder, tokenizer = load_pretrained(source, BertEmbedder, layout=layout, **embedding), source.needed_tokenizer()
+    return FineTuned(embedder, tokenizer, default_task(embedder, tokenizer, source.settings))

@@ -11,9 +11,8 @@ from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
 from keras_bert.arguments import replace_surrogates
 from keras_bert.errors import InputError, Option
-from keras_bert.serving.saved_model import SavedModel
-from keras_bert.serving.served_model import RowMismatch
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays
+from keras_bert.inference.saved_model import SavedModel
+from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RowMismatch
 
 
 class SavedModelHandler(ModelHandler[str | dict, PredictionResult, SavedModel]):

@@ -13,9 +13,9 @@ from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.files.json_files import json_text
-from keras_bert.files.paths import find_texts
-from keras_bert.inference.exported import Exported
+from keras_bert.files.paths import find_texts, is_saved_model
 from keras_bert.inference.files import answer_columns, check_kept, examples_of_chunk
+from keras_bert.inference.saved_model import Exported
 from keras_bert.integrations.beam import SavedModelHandler
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
 
@@ -42,7 +42,7 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
         check_suffix(path)
     if os.path.lexists(output):
         raise InputError(f"{output}: exists already; pass another ", Option("output=…"))
-    if not os.path.isfile(os.path.join(model, "saved_model.pb")):
+    if not is_saved_model(model):
         raise InputError(f"{model}: must be a SavedModel with ", Option("beam=True"), ": keras-bert export text-model")
     exported = Exported(model).with_prompt(prompt_name)
     task, options = exported.task, exported.task.answer_options(**options)

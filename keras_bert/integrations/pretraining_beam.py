@@ -11,10 +11,9 @@ from apache_beam.metrics import Metrics
 
 from keras_bert.arguments import Path
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
-from keras_bert.pretraining.corpus import Section
-from keras_bert.pretraining.documents import Block
-from keras_bert.pretraining.examples import ExampleMaker
+from keras_bert.pretraining.corpus import Block, Section
 from keras_bert.pretraining.tfrecord import frame
+from keras_bert.pretraining.workers import MakeExamples
 
 
 class Pipelines:
@@ -36,12 +35,13 @@ class Pipelines:
              | "Tokenize" >> beam.Map(_tokenize, write_part))
         return run_pipeline(pipeline, __name__)
 
-    def write_shards(self, maker: ExampleMaker, folder: str, shards: int) -> collections.Counter[str]:
+    def write_shards(self, sections: Sequence[Section], make: MakeExamples, folder: str,
+                     shards: int) -> collections.Counter[str]:
         pipeline = new_pipeline(self._arguments)
         _ = (pipeline
-             | "Sections" >> beam.Create(list(maker.corpus.sections()))
+             | "Sections" >> beam.Create(sections)
              | "Share out" >> beam.Reshuffle()
-             | "Records" >> beam.FlatMap(_records, maker)
+             | "Records" >> beam.FlatMap(_records, make)
              # Writes the bytes unchanged. WriteToTFRecord needs another package for checksums, which the records have.
              | "Shards" >> WriteToText(os.path.join(folder, "pretraining"), ".tfrecord",
                                        append_trailing_newlines=False, num_shards=shards, coder=BytesCoder()))
@@ -52,8 +52,8 @@ def _tokenize(block: Block, write_part: Callable[[Block], int]) -> None:
     Metrics.counter(__name__, "documents").inc(write_part(block))
 
 
-def _records(section: Section, maker: ExampleMaker) -> Iterator[bytes]:
-    for examples, counts in maker.examples(section):
+def _records(section: Section, make: MakeExamples) -> Iterator[bytes]:
+    for examples, counts in make(section):
         for name, count in counts.items():
             Metrics.counter(__name__, name).inc(count)
         yield from map(bytes, frame(examples))

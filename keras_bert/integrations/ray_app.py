@@ -12,11 +12,11 @@ from pydantic import TypeAdapter
 from ray import serve
 from ray.exceptions import RayActorError
 
-from keras_bert.serving.loading import load_model
+from keras_bert.inference.answering import load_served_model
+from keras_bert.inference.served_model import RequestError
 from keras_bert.serving.logs import Entry
 from keras_bert.serving.memory import MemoryBudget
 from keras_bert.serving.settings import ModelSettings, find_first_version
-from keras_bert.serving.tensors import RequestError
 from keras_bert.serving.version import LoadedVersion
 
 app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
@@ -35,7 +35,7 @@ class Replica:
     # Ray awaits it, which mypy does not know.
     async def __init__(self, name: str, path: str, settings: ModelSettings) -> None:  # type: ignore[misc]
         number, folder = find_first_version(path)
-        model = load_model(folder, threads=1, timeout_s=settings.timeout_s)
+        model = load_served_model(folder, threads=1, timeout_s=settings.timeout_s)
         self._version = LoadedVersion(name, number, model, settings)
         self._timeout_s, self._memory = settings.timeout_s, MemoryBudget(settings.memory)
 

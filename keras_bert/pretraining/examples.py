@@ -17,12 +17,11 @@ from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.digests import file_digest
 from keras_bert.files.json_files import write_json
-from keras_bert.pretraining import workers
-from keras_bert.pretraining.corpus import Corpus, Section, WordIds, join, write_part
-from keras_bert.pretraining.documents import read_blocks
+from keras_bert.pretraining.corpus import Corpus, Section, WordIds, join, read_blocks, write_part
 from keras_bert.pretraining.masking import Masking
 from keras_bert.pretraining.pairs import full_sentences, pack_spans, pair_sentences, truncate
 from keras_bert.pretraining.tfrecord import serialize
+from keras_bert.pretraining.workers import Processes
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 SETTINGS = "pretraining_data.json"
@@ -159,14 +158,14 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
             raise InputError(Option(name), f" must be from 1 to 10000; got {value}")
     check_free(output, overwrite)
     read = functools.partial(read_blocks, text_column=text_column, split_sentences=split_sentences)
-    runner = workers.Processes(processes, progress) if beam_args is None else _beam().Pipelines(beam_args)
+    runner = Processes(processes, progress) if beam_args is None else _beam().Pipelines(beam_args)
     with atomic_folder(output, overwrite) as folder:
         corpus = os.path.join(folder, "corpus")
         os.mkdir(corpus)
         maker = ExampleMaker(settings, tokenizer, corpus)
         counts = runner.tokenize(functools.partial(write_part, words=WordIds(tokenizer), folder=corpus), read, files)
         _check_documents(join(corpus), files, settings.next_sentence)
-        counts.update(runner.write_shards(maker, folder, shards))
+        counts.update(runner.write_shards([*maker.corpus.sections()], maker.examples, folder, shards))
         shutil.rmtree(corpus)
         vocabulary = os.path.join(folder, "vocab.txt")
         save_vocabulary(tokenizer.vocabulary, vocabulary)

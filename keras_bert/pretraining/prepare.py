@@ -16,7 +16,6 @@ from keras_bert.errors import InputError, Option
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.presets import find_vocabulary
-from keras_bert.pretraining.flops import cost_of_token
 from keras_bert.pretraining.input import PretrainingInput
 from keras_bert.pretraining.loop import Phase
 from keras_bert.pretraining.objective import MakeModel, Objective, Trainer
@@ -157,3 +156,13 @@ def _check_batches(options: Options, sizes: list[int], devices: int) -> None:
     check_rules(("batch_size", sizes, ["multiples of ", Option("gradient_accumulation_steps"), " "
                  f"({options.gradient_accumulation_steps}) times the number of devices that share it ({devices})"],
                  all(size % parts == 0 for size in sizes)))
+
+
+def cost_of_token(config: BertConfig, seq_length: int) -> float:
+    """Returns the floating point operations to train on one token, forward and backward: 6 for each weight that it is
+    multiplied by; and in each block, for each token that it attends to, 12 for each element of its vector."""
+    hidden, width = config.hidden_size, config.embedding_width
+    block = 4 * hidden**2 + 2 * hidden * config.intermediate_size
+    head = (hidden * width + width * config.vocab_size) * 0.15  # 15% of the tokens are predicted
+    weights = config.num_hidden_layers * block + head + (width * hidden if config.embedding_size else 0)
+    return 6 * weights + 12 * config.num_hidden_layers * hidden * seq_length

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
+import numpy as np
 import tensorflow as tf
 
 from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share
@@ -11,16 +12,18 @@ from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.models import BertPretrainer, load_model
-from keras_bert.pretraining.flops import peak
 from keras_bert.pretraining.input import PretrainingInput
 from keras_bert.pretraining.loop import train_phases
 from keras_bert.pretraining.options import Options
 from keras_bert.pretraining.prepare import Prepared, prepare, trainer_kind
-from keras_bert.pretraining.report import write_pretraining_report
+from keras_bert.training import pictures
 from keras_bert.training.checkpoints import Checkpoints, Progress
-from keras_bert.training.run import Output, TrainingLog, enable_determinism
+from keras_bert.training.report import VERSIONS, write_metrics
+from keras_bert.training.run import Output, TrainingLog, enable_determinism, peak
 from keras_bert.weights import native
 from keras_bert.weights.source import Weights
+
+_COUNTED = 2**16  # training examples whose tokens are counted for the baselines
 
 
 def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Count],
@@ -137,10 +140,44 @@ def _naming_errors(inputs: Iterable[PretrainingInput], strategy: str, folder: st
 
 
 def _write(prepared: Prepared, progress: Progress, tokens_per_second: float) -> None:
-    """Writes the folder of the trained model."""
-    options, model = prepared.options, prepared.trainer.model
+    """Writes the folder of the trained model, with `metrics.json` and a picture of the training curve."""
+    options, model, phase = prepared.options, prepared.trainer.model, prepared.phases[-1]
+    metrics = {"history": progress.history, **prepared.run, "tokens_per_second": round(tokens_per_second),
+               "corrupt_records": sum(examples.records.corrupt for examples in prepared.inputs), "versions": VERSIONS}
+    if phase.make_valid_dataset:
+        scores = {name.removeprefix("valid_"): values[-1] for name, values in progress.history.items()
+                  if name.startswith("valid_") and name != "valid_step"}
+        trained = phase.make_dataset().take(min(phase.steps, -(-_COUNTED // phase.batch_size)))
+        held_out = phase.make_valid_dataset().take(phase.valid_steps)
+        guesses = baselines(trained.as_numpy_iterator(), held_out.as_numpy_iterator(),
+                            model.bert.config.vocab_size, model.next_sentence is not None)
+        metrics = {"valid": scores, "baselines": guesses} | metrics
     with atomic_folder(options.output, options.overwrite) as new:
         native.write(Weights.of(model, prepared.tokenizer), new)
-        write_pretraining_report(new, model, prepared.phases[-1], progress, {
-            **prepared.run, "tokens_per_second": round(tokens_per_second),
-            "corrupt_records": sum(examples.records.corrupt for examples in prepared.inputs)})
+        write_metrics(new, metrics, pictures.PRETRAINING)
+
+
+def baselines(trained: Iterable[dict[str, np.ndarray]], held_out: Iterable[dict[str, np.ndarray]], vocab_size: int,
+              next_sentence: bool) -> dict[str, float]:
+    """Returns the scores on held-out examples of guesses without a model, which know the training examples alone:
+    `majority` always guesses the most frequent token or label; `unigram` guesses each token with the probability of its
+    frequency, each token counted once more than it occurs."""
+    (known, known_labels), (found, labels) = (
+        _counts(batches, vocab_size, next_sentence) for batches in (trained, held_out))
+    guessed, found = (known + 1) / (known + 1).sum(), found / max(found.sum(), 1)
+    guesses = {"mlm_majority_accuracy": found[known.argmax()], "mlm_unigram_accuracy": found @ guessed,
+               "mlm_unigram_loss": -(found @ np.log(guessed))}
+    if next_sentence:
+        guesses["next_sentence_majority_accuracy"] = labels[known_labels.argmax()] / labels.sum()
+    return {name: float(value) for name, value in guesses.items()}
+
+
+def _counts(batches: Iterable[dict[str, np.ndarray]], vocab_size: int, next_sentence: bool
+            ) -> tuple[np.ndarray, np.ndarray]:
+    """Counts each masked token, int [vocabulary], and the labels 0 and 1, float [2]."""
+    tokens, labels = np.zeros(vocab_size, int), np.zeros(2)
+    for batch in batches:
+        tokens += np.bincount(batch["masked_lm_ids"][batch["masked_lm_weights"] > 0], minlength=vocab_size)
+        if next_sentence:
+            labels += np.bincount(batch["next_sentence_labels"], batch.get("example_weights"), minlength=2)
+    return tokens, labels

@@ -7,19 +7,15 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.pretraining.corpus import Section
-from keras_bert.pretraining.documents import Block
+from keras_bert.pretraining.corpus import Block, Section
 from keras_bert.pretraining.tfrecord import frame
 from keras_bert.processes import map_in_order
 
-if TYPE_CHECKING:
-    from keras_bert.pretraining.examples import ExampleMaker
-
+MakeExamples = Callable[[Section], Iterator[tuple[np.ndarray, collections.Counter[str]]]]  # `ExampleMaker.examples`
 _TOKENIZING = 0.2  # of the time, about
 
 
@@ -43,20 +39,20 @@ class Processes:
             self._progress(_TOKENIZING * done / ends[-1], 0)
         return counts
 
-    def write_shards(self, maker: "ExampleMaker", folder: str, shards: int) -> collections.Counter[str]:
+    def write_shards(self, sections: Sequence[Section], make: MakeExamples, folder: str,
+                     shards: int) -> collections.Counter[str]:
         """Writes examples to TFRecord files in turn, in the order of the texts, whichever process made them; returns
-        the sum of the counts of `ExampleMaker.examples`.
+        the sum of the counts of `make`.
 
         A worker gets a section and writes its records to a temporary file, so that memory holds no more than one
         section per process and a few thousand examples.
         """
         counts = collections.Counter[str]()
-        total = len(maker.corpus.documents) - 1
-        make = functools.partial(_make, maker=maker, folder=folder)
+        write = functools.partial(_write_section, make=make, folder=folder)
         with contextlib.ExitStack() as stack:
             paths = [os.path.join(folder, f"pretraining-{shard:05}-of-{shards:05}.tfrecord") for shard in range(shards)]
             files = [stack.enter_context(open(path, "wb")) for path in paths]  # numbered as TensorFlow and Beam do
-            for section, (part, shapes, made) in map_in_order(make, maker.corpus.sections(), self._processes):
+            for section, (part, shapes, made) in map_in_order(write, sections, self._processes):
                 with open(part, "rb") as file:
                     for shape in shapes:
                         records = np.fromfile(file, np.uint8, math.prod(shape)).reshape(shape)
@@ -65,15 +61,16 @@ class Processes:
                         files = files[len(records) % shards:] + files[:len(records) % shards]
                 os.remove(part)
                 counts.update(made)
-                self._progress(_TOKENIZING + (1 - _TOKENIZING) * section.last / total, counts["examples"])
+                self._progress(_TOKENIZING + (1 - _TOKENIZING) * section.last / sections[-1].last, counts["examples"])
         return counts
 
 
-def _make(section: Section, maker: "ExampleMaker", folder: str) -> tuple[str, list[tuple], collections.Counter[str]]:
+def _write_section(section: Section, make: MakeExamples,
+                   folder: str) -> tuple[str, list[tuple], collections.Counter[str]]:
     """Writes a section's records as arrays to a new file; returns its path, the shapes of the arrays, the counts."""
     part, shapes, counts = os.path.join(folder, f"{section.number}.part"), [], collections.Counter[str]()
     with open(part, "wb") as file:
-        for examples, made in maker.examples(section):
+        for examples, made in make(section):
             records = frame(examples)
             file.write(records.data)
             shapes.append(records.shape)

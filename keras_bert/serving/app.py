@@ -17,12 +17,13 @@ from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from keras_bert import __version__
+from keras_bert.inference.served_model import RequestError
 from keras_bert.serving import body as request_body
 from keras_bert.serving import embeddings, logs, metrics, rerank
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.middleware import RequestMiddleware, answering, check_access, server_of
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.tensors import Limits, RequestError, count_bytes, in_thread_if_large
+from keras_bert.serving.tensors import Limits, count_bytes, in_thread_if_large
 
 Answer = Callable[[Request], Awaitable[Response]]  # the function of an endpoint
 _FILES = importlib.resources.files("keras_bert.serving")

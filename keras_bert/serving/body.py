@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from starlette.requests import Request
 
+from keras_bert.inference.served_model import RequestError
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.settings import Settings
-from keras_bert.serving.tensors import RequestError, in_thread_if_large
+from keras_bert.serving.tensors import in_thread_if_large
 
 _PIECE = 2**16  # bytes that are decompressed at a time
 _STEP = 2**20  # bytes of content, at most, that come from it before they are counted

@@ -8,8 +8,8 @@ import numpy as np
 import orjson
 
 from keras_bert.files.declared_keys import declared
+from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signature, Signatures
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, check_keys, check_rules, parse
 
 PATH = "/v1/embeddings"
 _KEYS = "model", "input", "encoding_format", "dimensions", "prompt_name"
@@ -24,26 +24,26 @@ class Request:
 
     returns_texts = False
 
-    def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve, no_normalize: bool) -> None:
-        request = parse(body, limits, reserve)
-        check_keys(request, declared()[PATH])
+    def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, no_normalize: bool) -> None:
+        request = tensors.parse(body, limits, reserve)
+        tensors.check_keys(request, declared()[PATH])
         values: list[Any] = [*map(request.get, _KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values
         self.signature, self._no_normalize = prompt_name or DEFAULT, no_normalize
         self.texts, self.is_base64 = [texts] if isinstance(texts, str) else texts, encoding == "base64"
-        check_rules(("model", self.model, "the name of a model", isinstance(self.model, str)),
-                    ("encoding_format", encoding, "float or base64", encoding in (None, "float", "base64")),
-                    ("dimensions", self.dimensions, "a whole number, at least 1",
-                     self.dimensions is None or type(self.dimensions) is int and self.dimensions > 0),
-                    ("prompt_name", prompt_name, "a string", isinstance(prompt_name, str | None)),
-                    ("input", texts, "a string or a list of at least one string",
-                     isinstance(self.texts, list) and self.texts))
+        tensors.check_rules(
+            ("model", self.model, "the name of a model", isinstance(self.model, str)),
+            ("encoding_format", encoding, "float or base64", encoding in (None, "float", "base64")),
+            ("dimensions", self.dimensions, "a whole number, at least 1",
+             self.dimensions is None or type(self.dimensions) is int and self.dimensions > 0),
+            ("prompt_name", prompt_name, "a string", isinstance(prompt_name, str | None)),
+            ("input", texts, "a string or a list of at least one string",
+             isinstance(self.texts, list) and self.texts))
         if isinstance(self.texts[0], int | list):
             raise RequestError(400, "input: must be texts; got token ids, but the model has a tokenizer of its own (in "
                                     "LangChain, pass check_embedding_ctx_length=False)")
 
-    def inputs(self, name: str, signatures: tensors.Signatures,
-               limits: tensors.Limits) -> tuple[Arrays, dict[str, str]]:
+    def inputs(self, name: str, signatures: Signatures, limits: tensors.Limits) -> tuple[Arrays, dict[str, str]]:
         """Returns the texts as the only input of a model, and the input's key in the request. Raises a `RequestError`
         if the model computes no embeddings, or a text is wrong."""
         embedders = [name for name, signature in sorted(signatures.items()) if _embeds(signature)]
@@ -77,7 +77,7 @@ class Request:
             "data": [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]})
 
 
-def _embeds(signature: tensors.Signature) -> bool:
+def _embeds(signature: Signature) -> bool:
     """Returns True if a signature takes one string [batch] and returns embeddings."""
     embedding, columns = signature.outputs.get("embedding"), list(signature.inputs.values())
     return bool(embedding and embedding.dtype.kind == "f" and len(columns) == 1 and columns[0].dtype == STRING

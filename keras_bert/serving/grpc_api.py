@@ -15,10 +15,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tensorflow.core.framework import types_pb2
 from tensorflow_serving.apis import get_model_metadata_pb2, get_model_status_pb2, model_pb2, predict_pb2
 
+from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError
 from keras_bert.serving import logs, tensors
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, count_bytes, in_thread_if_large
+from keras_bert.serving.tensors import count_bytes, in_thread_if_large
 from keras_bert.serving.version import LoadedVersion
 
 _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,

@@ -2,12 +2,11 @@
 
 import asyncio
 import contextlib
-import ctypes
 import math
 import threading
 from collections.abc import Iterator
 
-from keras_bert.serving.tensors import RequestError
+from keras_bert.inference.served_model import RequestError, trim
 
 TRIM_BYTES, TRIM_S = 64 * 2**20, 5  # released bytes after which memory is returned to the system, after so many seconds
 
@@ -73,9 +72,3 @@ class RequestMemory:
             raise RequestError(413, f"the request needs about {self.size + size} bytes of memory; all requests "
                                     f"together may have {self._budget.limit}")
         self._budget.reserve(size, self)
-
-
-def trim() -> None:
-    """Returns free memory to the system, if the C library is glibc."""
-    if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
-        malloc_trim(0)

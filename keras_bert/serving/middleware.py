@@ -10,11 +10,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from keras_bert.inference.served_model import RequestError
 from keras_bert.serving import embeddings, logs, rerank
 from keras_bert.serving.connection import Protocol
 from keras_bert.serving.model import ModelServer
 from keras_bert.serving.settings import host_name
-from keras_bert.serving.tensors import RequestError
 
 _CALLS = {embeddings.PATH: "embeddings"} | dict.fromkeys(rerank.PATHS, "rerank")  # `method` in metrics
 MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number

@@ -10,13 +10,13 @@ from collections.abc import Coroutine, Iterator
 from typing import Any, NoReturn
 
 from keras_bert.errors import InputError
+from keras_bert.files.paths import is_saved_model
+from keras_bert.inference.answering import load_served_model
+from keras_bert.inference.served_model import DEFAULT, RequestError, ServedModel
 from keras_bert.serving import metrics
-from keras_bert.serving.loading import load_model
 from keras_bert.serving.logs import Entry, logger
 from keras_bert.serving.memory import MemoryBudget
-from keras_bert.serving.served_model import ServedModel
-from keras_bert.serving.settings import Settings, find_versions, is_saved_model
-from keras_bert.serving.tensors import DEFAULT, RequestError
+from keras_bert.serving.settings import Settings, find_versions
 from keras_bert.serving.version import LoadedVersion
 
 _OBSERVE_S = 0.1  # seconds between two updates of the metrics of what waits
@@ -183,7 +183,7 @@ class Model:
                 raise InputError(f"{folder}: is a SavedModel, and the server runs without TensorFlow: export it by "
                                  "keras-bert export litert, or restart the server where TensorFlow is installed")
             model = await asyncio.to_thread(
-                load_model, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
+                load_served_model, folder, self._settings.threads, self._settings.row_wise.get(self.name, ()),
                 self._settings.timeout_s, warm_up=True)
         except Exception as error:
             message = _describe(error)

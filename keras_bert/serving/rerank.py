@@ -12,8 +12,8 @@ import numpy as np
 import orjson
 
 from keras_bert.files.declared_keys import declared
+from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signatures
 from keras_bert.serving import tensors
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Reserve, Signatures, check_rules
 
 Form = Literal["tei", "v1", "v2"]
 PATHS: dict[str, Form] = {"/rerank": "tei", "/v1/rerank": "v1", "/v2/rerank": "v2"}
@@ -46,17 +46,18 @@ class Request:
 
     signature = DEFAULT
 
-    def __init__(self, body: bytes, limits: tensors.Limits, reserve: Reserve, form: Form) -> None:
+    def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, form: Form) -> None:
         self._form, values = form, tensors.parse(body, limits, reserve)
         tensors.check_keys(values, declared()[_PATH_OF[form]])
         self._keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
         key, top_n = self._keys[_DOCUMENT], values.get("top_n")
         documents: Any = values.get(key)
-        check_rules(("model", self.model, "the name of a model", isinstance(self.model, str | None)),
-                    ("query", self._query, "a string", isinstance(self._query, str)),
-                    (key, documents, "a list of at least one string", isinstance(documents, list) and documents),
-                    ("top_n", top_n, "a whole number, at least 1", top_n is None or type(top_n) is int and top_n > 0))
+        tensors.check_rules(
+            ("model", self.model, "the name of a model", isinstance(self.model, str | None)),
+            ("query", self._query, "a string", isinstance(self._query, str)),
+            (key, documents, "a list of at least one string", isinstance(documents, list) and documents),
+            ("top_n", top_n, "a whole number, at least 1", top_n is None or type(top_n) is int and top_n > 0))
         # Jina and Cohere's version 1 also take objects.
         self._documents = [document.get("text") if isinstance(document, dict) and form == "v1" else document
                            for document in documents]
@@ -101,5 +102,5 @@ class Request:
 
 def _read_bool(values: dict[str, Any], key: str, default: bool) -> bool:
     value = values.get(key)
-    check_rules((key, value, "true or false", isinstance(value, bool | None)))
+    tensors.check_rules((key, value, "true or false", isinstance(value, bool | None)))
     return default if value is None else value

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from keras_bert.errors import InputError
 from keras_bert.files.failures import reading
-from keras_bert.files.paths import version_number
+from keras_bert.files.paths import SAVED_MODEL, is_saved_model, version_number
 from keras_bert.litert import FILE, is_litert
 
-SAVED_MODEL = "saved_model.pb"
 GRPC_PORT = 8500
 
 
@@ -134,10 +133,6 @@ def needs_tensorflow(models: Mapping[str, str]) -> bool:
                              "folder of keras-bert export litert")
         needs = needs or bool(found) or not versions
     return needs and is_installed
-
-
-def is_saved_model(folder: str) -> bool:
-    return os.path.isfile(os.path.join(folder, SAVED_MODEL))
 
 
 def format_address(host: str, port: int) -> str:

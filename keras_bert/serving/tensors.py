@@ -18,35 +18,7 @@ import orjson
 from pydantic_core import from_json
 
 from keras_bert.files.declared_keys import Keys
-
-DEFAULT = "serving_default"
-STRING = np.dtype(object)
-Arrays = dict[str, np.ndarray]  # the tensors of a request or of its answer, by name
-
-
-class RequestError(Exception):
-    """An error for a request that cannot be answered. The client gets the message, one sentence, and the HTTP status or
-    the gRPC status that is derived from it."""
-
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(status, message, headers)  # the arguments that pickle needs: Ray sends it between processes
-        self.status, self.message, self.headers = status, message, headers
-
-
-@dataclasses.dataclass(frozen=True)
-class Spec:
-    """The dtype and shape that a tensor must have. The shape has None for dimensions of any size; None is any shape."""
-
-    dtype: np.dtype
-    shape: tuple[int | None, ...] | None
-
-    def fits(self, shape: Sequence[int]) -> bool:
-        return self.shape is None or (len(shape) == len(self.shape)
-                                      and all(want in (None, size) for want, size in zip(self.shape, shape)))
-
-    def __str__(self) -> str:
-        sizes = "any shape" if self.shape is None else [size or "any" for size in self.shape]
-        return f"{'string' if self.dtype == STRING else self.dtype.name} {sizes}".replace("'", "")
+from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signature, Signatures, Spec
 
 
 class Separators(NamedTuple):
@@ -86,17 +58,6 @@ class Limits:
 
     def describe_rows(self) -> str:
         return f"a request may have at most {self.rows} instances ({self.rows_argument})"
-
-
-@dataclasses.dataclass(frozen=True)
-class Signature:
-    """The inputs and outputs of a function of a SavedModel, by name."""
-
-    inputs: dict[str, Spec]
-    outputs: dict[str, Spec]
-
-
-Signatures = dict[str, Signature]
 
 
 def needed_separators(signatures: Signatures, rows: int, positions: float) -> Separators:
@@ -385,11 +346,6 @@ def dump(value: Any) -> bytes:
     elif isinstance(value, np.ndarray) and value.ndim > 1 and value.size > _PIECE:
         return b"[%b]" % b",".join(map(dump, value))
     return orjson.dumps(value, option=orjson.OPT_SERIALIZE_NUMPY)
-
-
-def count_rows(inputs: Arrays) -> int:
-    """Returns the first dimension of the inputs; 1 if they have none."""
-    return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
 
 
 def count_bytes(outputs: Arrays) -> int:

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 import orjson
 
+from keras_bert.inference import served_model
+from keras_bert.inference.served_model import STRING, Arrays, RequestError, RowMismatch, ServedModel, count_rows
 from keras_bert.serving import metrics, tensors
 from keras_bert.serving.batcher import Batcher, Overloaded, Part
 from keras_bert.serving.logs import Entry, logger
 from keras_bert.serving.memory import RequestMemory
-from keras_bert.serving.served_model import RowMismatch, ServedModel, check_rows
 from keras_bert.serving.settings import ModelSettings
-from keras_bert.serving.tensors import STRING, Arrays, RequestError, count_bytes, count_rows, in_thread_if_large
 
 _RESPONSE = 6  # bytes of memory for each byte of the outputs: these, their JSON, and its copies
 
@@ -30,18 +30,19 @@ class LoadedVersion:
         self._name, self._settings = name, settings
         self._classes = orjson.dumps(model.labels) if model.labels else b""
         self._threads = concurrent.futures.ThreadPoolExecutor(model.parallel)
-        self._batch_tokens, delay = model.batching(settings)
+        self._batch_tokens, delay = model.batching(settings.max_batch_tokens, settings.batch_timeout_ms / 1000)
         self._batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue, settings.timeout_s,
                                 model.parallel)
         self._batching = asyncio.create_task(self._batcher.work())
 
     async def answer(self, body: bytes, entry: Entry, memory: RequestMemory) -> bytes:
         """Answers a predict request, JSON to JSON; see `predict`."""
-        signature, inputs, is_rows = await in_thread_if_large(
+        signature, inputs, is_rows = await tensors.in_thread_if_large(
             len(body), tensors.read_request, body, self.model.signatures, self.limits, memory.reserve)
         outputs, _ = await self.predict(signature, inputs, len(body), entry, memory)
-        return await in_thread_if_large(
-            count_bytes(outputs), tensors.write_response, outputs, entry.instances if is_rows else None, self._classes)
+        return await tensors.in_thread_if_large(
+            tensors.count_bytes(outputs), tensors.write_response, outputs, entry.instances if is_rows else None,
+            self._classes)
 
     async def predict(self, signature: str, inputs: Arrays, size: int, entry: Entry, memory: RequestMemory,
                       keys: Mapping[str, str] | None = None) -> tuple[Arrays, int]:
@@ -50,7 +51,8 @@ class LoadedVersion:
         estimated number of tokens of the inputs. The log entry gets the number of rows and the times. Raises a
         `RequestError` if a limit is exceeded, or the model rejects the inputs."""
         entry.instances, entry.queue_ms, entry.compute_ms = count_rows(inputs), 0.0, 0.0
-        parts = await in_thread_if_large(size, self._check_and_split, signature, inputs, entry.instances, keys or {})
+        parts = await tensors.in_thread_if_large(
+            size, self._check_and_split, signature, inputs, entry.instances, keys or {})
         tokens = sum(tokens for _, tokens in parts)
         metrics.TOKENS(self._name).inc(tokens)
         try:
@@ -93,16 +95,16 @@ class LoadedVersion:
                     compute_ms += 1000 * answer.computed
                     entry.compute_ms = round(compute_ms, 2)
                     if len(parts) > 1:
-                        check_rows(answer.result, count_rows(inputs))
+                        served_model.check_rows(answer.result, count_rows(inputs))
                     outputs.append(answer.result)
-                    memory.reserve(_RESPONSE * (part_size := count_bytes(answer.result)))
+                    memory.reserve(_RESPONSE * (part_size := tensors.count_bytes(answer.result)))
                     done, size = done + count_rows(inputs), size + part_size
                     self._check_output(size, done, rows)
         except Overloaded as error:
             metrics.REJECTED(self._name).inc()
             raise RequestError(429, f"{self._name} is busy: {len(self._batcher)} requests with {self._batcher.tokens} "
                                     "tokens wait", {"Retry-After": str(error.retry_after)}) from None
-        return await in_thread_if_large(size, self.model.join, signature, outputs)
+        return await tensors.in_thread_if_large(size, self.model.join, signature, outputs)
 
     def _check_output(self, size: int, done: int, rows: int) -> None:
         """Checks the size of the outputs for all rows, if the first `done` rows have outputs of `size` bytes."""

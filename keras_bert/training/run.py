@@ -200,6 +200,22 @@ class TrainingLog:
         self.writer.flush()
 
 
+# Peak operations per second in dense bfloat16 (V100 and T4: float16), from the vendors' data sheets.
+# If more than one name matches, the first one is used.
+_PEAKS = {"H200": 989e12, "H100 PCIe": 756e12, "H100 NVL": 835e12, "H100": 989e12, "A100": 312e12, "L40S": 362e12,
+          "L4": 121e12, "A10G": 70e12, "A10": 125e12, "V100": 125e12, "T4": 65e12, "TPU v4": 275e12,
+          "TPU v5 lite": 197e12, "TPU v5p": 459e12}
+
+
+def peak() -> float | None:
+    """Returns the peak operations per second of all accelerators together; None if there is none, or one is unknown."""
+    names = [tf.config.experimental.get_device_details(device).get("device_name", "")
+             for kind in ("GPU", "TPU") for device in tf.config.list_physical_devices(kind)]
+    # Only whole words match: an L40 is not an L4.
+    peaks = [next((peak for key, peak in _PEAKS.items() if re.search(rf"\b{key}\b", name)), 0.0) for name in names]
+    return sum(peaks) if peaks and all(peaks) else None
+
+
 @contextlib.contextmanager
 def naming_full_memory(*advice: str) -> Iterator[None]:
     """Turns an error of a device without free memory into an InputError that ends with `advice`."""

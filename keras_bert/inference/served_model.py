@@ -2,18 +2,57 @@
 
 import abc
 import contextlib
+import ctypes
+import dataclasses
 import math
 import re
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
 
-from keras_bert.serving.settings import ModelSettings
-from keras_bert.serving.tensors import DEFAULT, STRING, Arrays, RequestError, Signatures, count_rows
+from keras_bert.litert import Arrays
 
+DEFAULT = "serving_default"
+STRING = np.dtype(object)
 PADDING: dict[str, Any] = {"i": -1, "O": b"", "f": 0}  # by the kind of the dtype, see export/text_model.py
 _HANGUL = re.compile("[가-힣]|[\u1100-\u11ff]{2}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """The dtype and shape that a tensor must have. The shape has None for dimensions of any size; None is any shape."""
+
+    dtype: np.dtype
+    shape: tuple[int | None, ...] | None
+
+    def fits(self, shape: Sequence[int]) -> bool:
+        return self.shape is None or (len(shape) == len(self.shape)
+                                      and all(want in (None, size) for want, size in zip(self.shape, shape)))
+
+    def __str__(self) -> str:
+        sizes = "any shape" if self.shape is None else [size or "any" for size in self.shape]
+        return f"{'string' if self.dtype == STRING else self.dtype.name} {sizes}".replace("'", "")
+
+
+@dataclasses.dataclass(frozen=True)
+class Signature:
+    """The inputs and outputs of a function of a SavedModel, by name."""
+
+    inputs: dict[str, Spec]
+    outputs: dict[str, Spec]
+
+
+Signatures = dict[str, Signature]
+
+
+class RequestError(Exception):
+    """An error for a request that cannot be answered. The client gets the message, one sentence, and the HTTP status or
+    the gRPC status that is derived from it."""
+
+    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
+        super().__init__(status, message, headers)  # the arguments that pickle needs: Ray sends it between processes
+        self.status, self.message, self.headers = status, message, headers
 
 
 class RowMismatch(Exception):
@@ -55,19 +94,19 @@ class ServedModel(abc.ABC):
         self._padded, self._split_texts, self._prompt_tokens = padded, split_texts, prompt_tokens
         self._timeout_s = timeout_s
 
-    def batching(self, settings: ModelSettings) -> tuple[int, float]:
+    def batching(self, max_tokens: int, pause_s: float) -> tuple[int, float]:
         """Returns the maximum tokens of a call, and the maximum pause after a call of several requests for more of
-        them, in seconds."""
-        return settings.max_batch_tokens, settings.batch_timeout_ms / 1000
+        them, in seconds, of a server with these settings."""
+        return max_tokens, pause_s
 
     @abc.abstractmethod
     def _call(self, name: str, inputs: Arrays, timeout_s: float | None = None) -> Arrays:
         """Returns the outputs of a signature. Raises a `RequestError` if the model rejects the inputs, or the call
         takes too long."""
 
-    @abc.abstractmethod
     def close(self) -> None:
-        """Frees the memory."""
+        """Frees the memory and returns it to the system."""
+        trim()
 
     def warm_up(self) -> None:
         """Runs the model once, because the first call is slow."""
@@ -179,6 +218,11 @@ class ServedModel(abc.ABC):
         return 0
 
 
+def count_rows(inputs: Arrays) -> int:
+    """Returns the first dimension of the inputs; 1 if they have none."""
+    return max((array.shape[0] for array in inputs.values() if array.ndim), default=1)
+
+
 def check_rows(outputs: Arrays, rows: int) -> None:
     """Raises a `RowMismatch` if an output has another number of rows."""
     if any(array.shape[:1] != (rows,) for array in outputs.values()):
@@ -209,3 +253,9 @@ def _pad(arrays: list[np.ndarray], is_padded: bool) -> list[np.ndarray]:
 
 def _width(starts: np.ndarray) -> int:
     return int(max(np.flatnonzero((starts >= 0).any(axis=0)), default=-1)) + 1
+
+
+def trim() -> None:
+    """Returns free memory to the system, if the C library is glibc."""
+    if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        malloc_trim(0)
