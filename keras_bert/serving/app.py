@@ -18,10 +18,9 @@ from starlette.types import Receive, Scope, Send
 
 from keras_bert import __version__
 from keras_bert.inference.served_model import RequestError
-from keras_bert.serving import body as request_body
 from keras_bert.serving import embeddings, logs, metrics, rerank
-from keras_bert.serving.memory import RequestMemory
-from keras_bert.serving.middleware import RequestMiddleware, answering, check_access, server_of
+from keras_bert.serving.body import read_body
+from keras_bert.serving.middleware import RequestMiddleware, answering, check_access, entry_of, memory_of, server_of
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.tensors import Limits, count_bytes, in_thread_if_large
 
@@ -31,14 +30,6 @@ _DOCUMENT = (_FILES / "openapi.json").read_bytes()  # written by hand; of a serv
 
 # ---------------------------------------------------------------------------------------------------------------------
 # What endpoints read from a request.
-
-
-def entry_of(request: Request) -> logs.Entry:
-    return request.scope["state"]["entry"]
-
-
-def memory_of(request: Request) -> RequestMemory:
-    return request.scope["state"]["memory"]
 
 
 def find_model(request: Request) -> Model:
@@ -55,10 +46,6 @@ def find_version(request: Request) -> int | None:
     if version is not None and version >= 2**63:
         raise RequestError(400, f"version: must be below 2^63; got {str(version)[:40]}")
     return version
-
-
-async def read_body(request: Request) -> bytes:
-    return await request_body.read_body(request, server_of(request).settings, memory_of(request))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from keras_bert.inference.served_model import RequestError
 from keras_bert.serving.memory import RequestMemory
-from keras_bert.serving.settings import Settings
+from keras_bert.serving.middleware import memory_of, server_of
 from keras_bert.serving.tensors import in_thread_if_large
 
 _PIECE = 2**16  # bytes that are decompressed at a time
@@ -18,8 +18,9 @@ _MAX_MEMBERS = 1000  # of a gzip body; each costs time, and the smallest has 20 
 _GZIP = 31  # `wbits` of zlib
 
 
-async def read_body(request: Request, settings: Settings, memory: RequestMemory) -> bytes:
+async def read_body(request: Request) -> bytes:
     """Returns the content of the body. Raises a `RequestError` if a limit is exceeded, or a coding is wrong."""
+    settings, memory = server_of(request).settings, memory_of(request)
     codings = parse_codings(request.headers.getlist("content-encoding"))
     try:
         async with asyncio.timeout(settings.body_timeout_s):

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from keras_bert.inference.served_model import RequestError
 from keras_bert.serving import embeddings, logs, rerank
 from keras_bert.serving.connection import Protocol
+from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.model import ModelServer
 from keras_bert.serving.settings import host_name
 
@@ -23,6 +24,14 @@ _PIECE = 2**16  # bytes of a response that are sent at a time
 
 def server_of(request: Request) -> ModelServer:
     return request.scope["app"].server
+
+
+def entry_of(request: Request) -> logs.Entry:
+    return request.scope["state"]["entry"]
+
+
+def memory_of(request: Request) -> RequestMemory:
+    return request.scope["state"]["memory"]
 
 
 def check_access(request: Request) -> None:
