@@ -107,10 +107,11 @@ async def answer_texts(request: Request, read: Callable[..., embeddings.Request 
     body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
     async with answering(request, server.settings.timeout_s):
         asked = await in_thread_if_large(len(body), read, body, _widest_limits(server), memory.reserve)
-        name = asked.choose(server.models)
+        name = rerank.only_model(server.models) if asked.model is None else asked.model
         with server.find(name, entry).lease(None, entry) as version:
-            inputs = await in_thread_if_large(len(body), asked.inputs, name, version.model.signatures, version.limits)
-            outputs, tokens = await version.predict(asked.signature, inputs, len(body), entry, memory, asked.keys)
+            inputs, keys = await in_thread_if_large(
+                len(body), asked.inputs, name, version.model.signatures, version.limits)
+            outputs, tokens = await version.predict(asked.signature, inputs, len(body), entry, memory, keys)
         size = count_bytes(outputs)
         if asked.returns_texts:
             memory.reserve(2 * len(body))  # the response, and the part of it that is written

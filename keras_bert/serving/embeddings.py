@@ -2,7 +2,6 @@
 responses, and errors."""
 
 import base64
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,6 @@ class Request:
         values: list[Any] = [*map(request.get, _KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values
         self.signature, self._no_normalize = prompt_name or DEFAULT, no_normalize
-        self.keys: dict[str, str] = {}  # of the model's input, which `inputs` finds
         self.texts, self.is_base64 = [texts] if isinstance(texts, str) else texts, encoding == "base64"
         tensors.check_rules(
             ("model", self.model, "the name of a model", isinstance(self.model, str)),
@@ -45,12 +43,9 @@ class Request:
             raise RequestError(400, "input: must be texts; got token ids, but the model has a tokenizer of its own (in "
                                     "LangChain, pass check_embedding_ctx_length=False)")
 
-    def choose(self, _: Mapping[str, Any]) -> str:
-        return self.model
-
-    def inputs(self, name: str, signatures: Signatures, limits: tensors.Limits) -> Arrays:
-        """Returns the texts as the only input of a model. Raises a `RequestError` if the model computes no embeddings,
-        or a text is wrong."""
+    def inputs(self, name: str, signatures: Signatures, limits: tensors.Limits) -> tuple[Arrays, dict[str, str]]:
+        """Returns the texts as the only input of a model, and the input's key in the request. Raises a `RequestError`
+        if the model computes no embeddings, or a text is wrong."""
         embedders = [name for name, signature in sorted(signatures.items()) if _embeds(signature)]
         if DEFAULT not in embedders:
             raise RequestError(400, f"model: {name} computes no embeddings: its {DEFAULT} must take one string "
@@ -60,8 +55,7 @@ class Request:
             rule = f"one of {', '.join(prompts)}" if prompts else f"left out: {name} has no prompts"
             raise RequestError(400, f"prompt_name: must be {rule}; got {tensors.show(self.signature)}")
         (column, spec), = signatures[self.signature].inputs.items()
-        self.keys = {column: "input"}
-        return {column: tensors.to_array(self.texts, spec, "input", limits)}
+        return {column: tensors.to_array(self.texts, spec, "input", limits)}, {column: "input"}
 
     def response(self, name: str, outputs: Arrays, estimated_tokens: int) -> bytes:
         """Returns the body of the response, JSON, from `embedding`, float [texts, dim], and perhaps `tokens`, int

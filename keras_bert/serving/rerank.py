@@ -29,19 +29,29 @@ def can_rerank(signatures: Signatures) -> bool:
                 and all(spec.dtype == STRING for spec in signature.inputs.values()))
 
 
+def only_model(models: Mapping[str, Any]) -> str:
+    """Returns the name of the only one of these `Model`s that re-ranks."""
+    names = [name for name, model in models.items() if model.current and can_rerank(model.current.model.signatures)]
+    names = names or [name for name, model in models.items() if not model.current][:1]  # is loading
+    if len(names) != 1:
+        raise RequestError(400, "model: must be the name of a model; several re-rank: " + ", ".join(names) if names
+                           else "model: no model re-ranks, as after finetune --task=rerank and export text-model")
+    return names[0]
+
+
 class Request:
     """A request, JSON: the name of the `model`, None for the only one that re-ranks; the query; the documents, not
-    checked; whether the response `returns_texts`; and the `keys` of a model's inputs. The message of a `RequestError`
-    begins with the key whose value is wrong."""
+    checked; and whether the response `returns_texts`. The message of a `RequestError` begins with the key whose value
+    is wrong."""
 
     signature = DEFAULT
 
     def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, form: Form) -> None:
         self._form, values = form, tensors.parse(body, limits, reserve)
         tensors.check_keys(values, declared()[_PATH_OF[form]])
-        self.keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
+        self._keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
-        key, top_n = self.keys[_DOCUMENT], values.get("top_n")
+        key, top_n = self._keys[_DOCUMENT], values.get("top_n")
         documents: Any = values.get(key)
         tensors.check_rules(
             ("model", self.model, "the name of a model", isinstance(self.model, str | None)),
@@ -57,27 +67,15 @@ class Request:
             "tei": lambda: _read_bool(values, "return_text", False),
             "v1": lambda: _read_bool(values, "return_documents", True), "v2": lambda: False}[form]()
 
-    def choose(self, models: Mapping[str, Any]) -> str:
-        """Returns the name of the model: if the request has none, of the only one of these `Model`s that re-ranks."""
-        if self.model is not None:
-            return self.model
-        names = [name for name, model in models.items()
-                 if model.current and can_rerank(model.current.model.signatures)]
-        names = names or [name for name, model in models.items() if not model.current][:1]  # is loading
-        if len(names) != 1:
-            raise RequestError(400, "model: must be the name of a model; several re-rank: " + ", ".join(names) if names
-                               else "model: no model re-ranks, as after finetune --task=rerank and export text-model")
-        return names[0]
-
-    def inputs(self, name: str, signatures: Signatures, limits: tensors.Limits) -> Arrays:
-        """Returns the query and the documents as the inputs of a model. Raises a `RequestError` if the model does not
-        re-rank, or a document is wrong."""
+    def inputs(self, name: str, signatures: Signatures, limits: tensors.Limits) -> tuple[Arrays, dict[str, str]]:
+        """Returns the query and the documents as the inputs of a model, and the keys of these inputs in the request.
+        Raises a `RequestError` if the model does not re-rank, or a document is wrong."""
         if not can_rerank(signatures):
             raise RequestError(400, f"model: {name} does not re-rank: its {DEFAULT} must take text and text_pair and "
                                     "return logit, as after finetune --task=rerank and export text-model")
-        query, documents = (tensors.to_array(texts, signatures[DEFAULT].inputs[name], self.keys[name], limits)
+        query, documents = (tensors.to_array(texts, signatures[DEFAULT].inputs[name], self._keys[name], limits)
                             for name, texts in ((_QUERY, [self._query]), (_DOCUMENT, self._documents)))
-        return {_QUERY: np.repeat(query, len(documents)), _DOCUMENT: documents}
+        return {_QUERY: np.repeat(query, len(documents)), _DOCUMENT: documents}, self._keys
 
     def response(self, name: str, outputs: Arrays, tokens: int) -> bytes:
         """Returns the body of the response, JSON: the documents, the most relevant first. A score is the sigmoid of the

@@ -107,13 +107,11 @@ def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
     names = metrics.get("classes") or metrics.get("labels")
     count = f"{len(names):,} " if names else ""
     details = []
-    if "classes" in metrics:
-        details += ["## Weakest classes", *_weakest(metrics["classes"]),
-                    "## Most frequent confusions", _confusions(metrics["confusions"])]
-    if "entities" in metrics:
-        details += ["## Weakest entities", *_weakest(metrics["entities"])]
-    if "labels" in metrics:
-        details += ["## Weakest labels", *_weakest(metrics["labels"])]
+    for kind in ("classes", "entities", "labels"):
+        if kind in metrics:
+            details += [f"## Weakest {kind}", *_weakest(metrics[kind])]
+    if "confusions" in metrics:
+        details += ["## Most frequent confusions", _confusions(metrics["confusions"])]
     if pictures:
         details += ["## Pictures", *(f"![{name.removesuffix('.png').replace('_', ' ')}]({name})" for name in pictures)]
     with open(os.path.join(os.path.dirname(__file__), "model_card.md"), encoding="utf-8") as file:
