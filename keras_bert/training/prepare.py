@@ -27,11 +27,11 @@ from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.checkpoints import minor_version, model_settings, weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
-from keras_bert.training.devices import strategy_scope
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.options import Options
+from keras_bert.training.run import strategy_scope
 from keras_bert.training.strategy import FewShot, Strategy
 from keras_bert.weights import load_pretrained
 from keras_bert.weights.native import has_settings
