@@ -1,5 +1,5 @@
-"""What the runs of `finetune` and of `pretrain` share: options, the output folder, devices, signals, checkpoints and the
-log."""
+"""What the runs of `finetune` and of `pretrain` share: options, the output folder, devices, signals, checkpoints and
+the log."""
 
 import contextlib
 import dataclasses
