@@ -26,8 +26,8 @@ from keras_bert.tasks import Span, run_model
 from keras_bert.tasks.squad import QuestionExample
 from keras_bert.text import BertTokenizer, load_vocabulary
 from keras_bert.weights import huggingface, native, tf1
+from keras_bert.weights.format import Weights
 from keras_bert.weights.kinds import POOLER, initial, shapes, variable
-from keras_bert.weights.source import Weights
 
 from conftest import (
     REAL,

@@ -9,7 +9,7 @@ from keras_bert.files.failures import at, naming_damage
 from keras_bert.tasks import TASKS, restored
 from keras_bert.tasks.embed import prompts_of
 from keras_bert.weights import open_weights
-from keras_bert.weights.source import Source, Weights
+from keras_bert.weights.format import Source, Weights
 
 
 def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bool = False,

@@ -24,7 +24,7 @@ from keras_bert.text import BertTokenizer
 from keras_bert.training.checkpoints import model_settings, weights_digest
 from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay, make_pretraining_optimizer
 from keras_bert.weights import load_pretrained, open_weights
-from keras_bert.weights.source import Source
+from keras_bert.weights.format import Source
 
 MakeTrainer = Callable[[MakeModel, Objective, int], Trainer]
 

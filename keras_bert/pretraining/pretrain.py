@@ -21,7 +21,7 @@ from keras_bert.training.checkpoints import Checkpoints, Progress
 from keras_bert.training.report import VERSIONS, write_metrics
 from keras_bert.training.run import Output, TrainingLog, enable_determinism, peak
 from keras_bert.weights import native
-from keras_bert.weights.source import Weights
+from keras_bert.weights.format import Weights
 
 _COUNTED = 2**16  # training examples whose tokens are counted for the baselines
 

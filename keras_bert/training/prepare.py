@@ -34,8 +34,8 @@ from keras_bert.training.options import Options
 from keras_bert.training.run import strategy_scope
 from keras_bert.training.strategy import FewShot, Strategy
 from keras_bert.weights import load_pretrained
+from keras_bert.weights.format import Source
 from keras_bert.weights.native import has_settings
-from keras_bert.weights.source import Source
 
 _VALID_SHARE = 0.1
 _MOST_PADDING = 128  # rows without a token, with which some models fill up their word embeddings to a round number

@@ -12,7 +12,7 @@ from keras_bert.files.declared_keys import declared
 from keras_bert.files.json_files import read_json, read_object, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
-from keras_bert.weights.source import Weights
+from keras_bert.weights.format import Weights
 
 _LABELS = "labels.json"
 # What formats of other libraries have no field for; the libraries ignore this file.

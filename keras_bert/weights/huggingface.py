@@ -7,19 +7,21 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import tokenizers
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
+from tokenizers import decoders, normalizers, pre_tokenizers, processors
 
 from keras_bert.config import BertConfig, as_bert
 from keras_bert.errors import InputError, Option
 from keras_bert.files.declared_keys import all_differences, declared
 from keras_bert.files.json_files import Record, read_object, write_json
-from keras_bert.text.tokenizer_files import read_tokenizer_files
-from keras_bert.weights.format import Format
+from keras_bert.text import BertTokenizer
+from keras_bert.text.tokenizer_files import SPECIAL, TOKENIZER, read_tokenizer_files
+from keras_bert.weights import assets
+from keras_bert.weights.format import Format, Source, Weights, detect
 from keras_bert.weights.huggingface_models import TYPES, ModelType
-from keras_bert.weights.huggingface_tokenizer import write_tokenizer
 from keras_bert.weights.kinds import ENCODER, KINDS, POOLER
-from keras_bert.weights.source import Source, Weights, detect
 from keras_bert.weights.tensor_files import NAMES, open_tensors
 
 _ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}  # names that are others there
@@ -289,3 +291,31 @@ def _head(model: ModelType, config: Record, kind: str, shapes: dict[str, tuple[i
 FORMAT = Format("huggingface", recognise, read, write, tuple(TYPES["bert"].architectures),
                 fixed={"directionality": ("bidi",)}, settings_file="config.json",
                 applied=("task", "max_length", "pairs", "features"), variant=variant)
+
+
+def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: int | None, positions: int) -> None:
+    """Writes the files of a tokenizer. transformers truncates to `max_length`; if it is None, to the tokenizer's, at
+    most the number of positions. A tokenizer with NFC is written as a `PreTrainedTokenizerFast`, which follows
+    `tokenizer.json`, because its `BertTokenizer` cannot compose characters."""
+    if tokenizer is None:
+        return
+    assets.write_tokenizer(tokenizer, folder)
+    settings: dict[str, Any] = {"model_max_length": max_length or min(tokenizer.max_length or positions, positions)}
+    if tokenizer.rules.normalization == "NFC":
+        _fast_tokenizer(tokenizer).save(os.path.join(folder, TOKENIZER))
+        names = ["input_ids", *["token_type_ids"] * tokenizer.has_segments, "attention_mask"]
+        settings |= {"tokenizer_class": "PreTrainedTokenizerFast", **SPECIAL, "model_input_names": names}
+    tokenizer.save_settings(folder, **settings)
+
+
+def _fast_tokenizer(tokenizer: BertTokenizer) -> tokenizers.Tokenizer:
+    rules = tokenizer.rules
+    fast = tokenizers.Tokenizer(tokenizer.wordpiece.model)
+    fast.normalizer = normalizers.Sequence([
+        normalizers.BertNormalizer(True, rules.split_cjk, rules.strip_accents, rules.lower_case), normalizers.NFC()])
+    fast.pre_tokenizer, fast.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    second = int(tokenizer.has_segments)
+    fast.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair=f"[CLS]:0 $A:0 [SEP]:0 $B:{second} [SEP]:{second}",
+        special_tokens=[("[CLS]", tokenizer.cls_id), ("[SEP]", tokenizer.sep_id)])
+    return fast

@@ -21,9 +21,8 @@ from keras_bert.files.failures import at
 from keras_bert.files.json_files import Record, read_object, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
 from keras_bert.weights.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
-from keras_bert.weights.format import SPLIT_HEADS, Format, Table, has_file
+from keras_bert.weights.format import SPLIT_HEADS, Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import ENCODER
-from keras_bert.weights.source import Source, Weights
 from keras_bert.weights.tensor_files import stored_array
 
 _MODEL, _TASK = "model.weights.h5", "task.weights.h5"

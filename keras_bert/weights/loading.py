@@ -15,8 +15,8 @@ from keras_bert.files.failures import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.presets import find_pretrained
 from keras_bert.weights import garden, huggingface, kerashub, native, sentence_transformers, tf1, tfhub
+from keras_bert.weights.format import Source, Weights
 from keras_bert.weights.kinds import ENCODER, KINDS
-from keras_bert.weights.source import Source, Weights
 
 # In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json
 # or weights of its names.

@@ -12,9 +12,8 @@ from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, load_model
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.assets import read_labels, write_labels, write_settings, write_tokenizer
-from keras_bert.weights.format import Format, Table, has_file
+from keras_bert.weights.format import Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import NAMES, has_kind
-from keras_bert.weights.source import Source, Weights
 
 TABLE = Table({name: name for name in NAMES})
 _MODEL, SETTINGS = "model.keras", "settings.json"

@@ -7,9 +7,8 @@ import re
 
 from keras_bert.weights.assets import SETTINGS_FILE, read_assets, read_settings, write_assets, write_settings
 from keras_bert.weights.bundle import Bundle, find_checkpoint, write_bundle
-from keras_bert.weights.format import KERAS_SUFFIXES, TRANSPOSED, Format, Table, google_rules
+from keras_bert.weights.format import KERAS_SUFFIXES, TRANSPOSED, Format, Source, Table, Weights, detect, google_rules
 from keras_bert.weights.huggingface_models import TYPES
-from keras_bert.weights.source import Source, Weights, detect
 
 # transformers has named the encoder's weights after these: encoder.layer.0.output.dense is
 # bert/encoder/layer_0/output/dense.
