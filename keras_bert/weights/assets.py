@@ -9,12 +9,12 @@ from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
 from keras_bert.files.declared_keys import declared
-from keras_bert.files.json_files import read_json, read_object, write_json
+from keras_bert.files.json_files import read_object
+from keras_bert.tasks import read_labels, write_settings
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
 from keras_bert.weights.format import Weights
 
-_LABELS = "labels.json"
 # What formats of other libraries have no field for; the libraries ignore this file.
 SETTINGS_FILE = "keras_bert_settings.json"
 
@@ -22,7 +22,7 @@ SETTINGS_FILE = "keras_bert_settings.json"
 class Assets(NamedTuple):
     config: BertConfig
     files: TokenizerFiles | None
-    labels: Any  # as `read_labels` returns them
+    labels: Any  # unchecked; None if there is no file of them
     differences: tuple[str, ...]  # see `Source`
 
 
@@ -33,14 +33,8 @@ def read_assets(folder: str, config: str | None = None) -> Assets:
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
                          "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
     read = BertConfig.from_json(file)
-    return Assets(read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder),
+    return Assets(read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder).get("labels"),
                   tuple(declared()["config.json"].unknown(read_object(file))))
-
-
-def read_labels(folder: str) -> Any:
-    """Returns the value in `labels.json`, unchecked, or None if there is no such file."""
-    path = os.path.join(folder, _LABELS)
-    return read_json(path) if os.path.exists(path) else None
 
 
 def read_settings(folder: str) -> dict[str, Any]:
@@ -52,13 +46,7 @@ def write_assets(weights: Weights, folder: str) -> None:
     """Writes config, vocabulary and labels; the first two have the names that Google uses."""
     weights.config.to_json(os.path.join(folder, "bert_config.json"))
     write_tokenizer(weights.tokenizer, folder)
-    write_labels(weights.labels, folder)
-
-
-def write_settings(settings: dict[str, Any], folder: Path, file: str = SETTINGS_FILE) -> None:
-    """Writes a file of settings, unless these are empty."""
-    if settings:
-        write_json(os.path.join(folder, file), settings)
+    write_settings({"labels": weights.labels}, folder)
 
 
 def write_tokenizer(tokenizer: BertTokenizer | None, folder: Path) -> None:
@@ -66,8 +54,3 @@ def write_tokenizer(tokenizer: BertTokenizer | None, folder: Path) -> None:
     if tokenizer is not None:
         save_vocabulary(tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
         tokenizer.save_settings(folder)
-
-
-def write_labels(labels: list[str] | None, folder: Path) -> None:
-    if labels is not None:
-        write_json(os.path.join(folder, _LABELS), labels)

@@ -19,8 +19,9 @@ from keras_bert.errors import InputError
 from keras_bert.files.declared_keys import all_differences
 from keras_bert.files.failures import at
 from keras_bert.files.json_files import Record, read_object, write_json
+from keras_bert.tasks import read_labels, write_settings
 from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
-from keras_bert.weights.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
+from keras_bert.weights.assets import SETTINGS_FILE, read_settings
 from keras_bert.weights.format import SPLIT_HEADS, Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import ENCODER
 from keras_bert.weights.tensor_files import stored_array
@@ -66,7 +67,7 @@ def read(path: str, config: str | None = None) -> Source:
     files = tokenizer_files.read_tokenizer_files(path)
     _, backbone = _read_object(path, "config.json", "BertBackbone")
     source = Source(path, FORMAT.name, _read_config(backbone, files), ENCODER, TABLE, _read_shapes(path, _MODEL),
-                    lambda name: _get(path, name), files=files, labels=read_labels(path),
+                    lambda name: _get(path, name), files=files, labels=read_labels(path).get("labels"),
                     differences=tuple(all_differences({"config.json: config": backbone.values})))
     return _with_task(source) if os.path.exists(os.path.join(path, _TASK)) else source
 
@@ -158,8 +159,7 @@ def write(weights: Weights, folder: str) -> None:
         values |= weights.options if weights.kind == "classification" else {}
         values |= {"activation": _MULTILABEL} if weights.settings.get("task") == "multilabel" else {}
         write_json(os.path.join(folder, "task.json"), _object(task, values))
-    write_labels(weights.labels, folder)
-    write_settings(weights.settings, folder)
+    write_settings(weights.settings | {"labels": weights.labels}, folder, SETTINGS_FILE)
     _write_weights(weights, folder)
 
 

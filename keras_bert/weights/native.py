@@ -9,19 +9,20 @@ import keras
 from keras_bert.arguments import Path
 from keras_bert.files.json_files import read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, load_model
+from keras_bert.tasks import SETTINGS, read_labels, write_settings
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import read_tokenizer_files
-from keras_bert.weights.assets import read_labels, write_labels, write_settings, write_tokenizer
+from keras_bert.weights.assets import write_tokenizer
 from keras_bert.weights.format import Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import NAMES, has_kind
 
 TABLE = Table({name: name for name in NAMES})
-_MODEL, SETTINGS = "model.keras", "settings.json"
+_MODEL = "model.keras"
 
 
 def read(path: str, config: str | None = None) -> Source:
     """Reads a folder; ignores `config`, because `model.keras` contains the config."""
-    model, labels, losses = load_model(path), read_labels(path), []
+    model, labels, losses = load_model(path), read_labels(path).get("labels"), []
     settings = read_object(os.path.join(path, SETTINGS))
     stored = model
     if isinstance(model, BertEmbeddingClassifier):
@@ -44,8 +45,7 @@ def has_settings(folder: Path) -> bool:
 def write(weights: Weights, folder: str) -> None:
     """Writes a folder that `from_pretrained` reads; if the model has a task, `FineTuned.load` reads it too."""
     write_model(weights.build(), weights.tokenizer, folder)
-    write_labels(weights.labels, folder)
-    write_settings(weights.settings, folder, SETTINGS)
+    write_settings(weights.settings | {"labels": weights.labels}, folder)
 
 
 def write_model(model: Any, tokenizer: BertTokenizer | None, folder: Path) -> None:

@@ -10,10 +10,11 @@ from keras_bert.errors import InputError
 from keras_bert.files.declared_keys import all_differences
 from keras_bert.files.json_files import Record, read_object, write_json
 from keras_bert.models.embedder import POOLING
+from keras_bert.tasks import write_settings
 from keras_bert.tasks.embed import prompts_of
 from keras_bert.text.tokenizer_files import MODULES, TRANSFORMER, read_modules
 from keras_bert.weights import huggingface
-from keras_bert.weights.assets import SETTINGS_FILE, read_settings, write_settings
+from keras_bert.weights.assets import SETTINGS_FILE, read_settings
 from keras_bert.weights.format import Format, Source, Weights
 from keras_bert.weights.huggingface import LIBRARY
 from keras_bert.weights.kinds import ENCODER
@@ -78,7 +79,8 @@ def write(weights: Weights, folder: str) -> None:
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
         for index, (name, path) in enumerate(zip(classes, paths))])
     write_json(os.path.join(folder, TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
-    write_settings({name: value for name, value in weights.settings.items() if name not in _APPLIED}, folder)
+    write_settings({name: value for name, value in weights.settings.items() if name not in _APPLIED}, folder,
+                   SETTINGS_FILE)
     if prompts := {name: weights.settings[name] for name in _PROMPTS if name in weights.settings}:
         write_json(os.path.join(folder, LIBRARY), dict.fromkeys(_PROMPTS) | prompts)
     pooling = {flag: mode == weights.options["pooling"] for flag, mode in _FLAGS.items()}
