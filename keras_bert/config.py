@@ -6,9 +6,8 @@ from typing import Any, Self
 
 from keras_bert.arguments import Path, check_rules
 from keras_bert.errors import InputError
-from keras_bert.files.declared_keys import declared
-from keras_bert.files.failures import at
-from keras_bert.files.json_files import read_object, write_json
+from keras_bert.files.json_files import declared, read_object, write_json
+from keras_bert.files.paths import at
 
 # Activation names. `gelu` is the erf form, as in Google's and Hugging Face's configs.
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_tanh", "relu", "silu")

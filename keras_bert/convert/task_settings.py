@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_bert.arguments import Activation, Path, given
 from keras_bert.errors import InputError, Option
-from keras_bert.files.failures import at, naming_damage
+from keras_bert.files.paths import at, naming_damage
 from keras_bert.tasks import TASKS, restored
 from keras_bert.tasks.embed import prompts_of
 from keras_bert.weights import open_weights

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
-from keras_bert.files.failures import reading
+from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import MAX_LINE, LongLine, decode, read_lines
 
 # The rule that a row has broken, by a part of the message of the module `csv`.

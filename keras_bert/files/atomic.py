@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, Option
-from keras_bert.files.failures import writing
+from keras_bert.files.paths import writing
 
 NEW, OLD, _LOCK = "new", "old", "lock"  # the names inside a workspace
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from keras_bert.arguments import Path, check, did_you_mean
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn, Option
-from keras_bert.files.failures import at
 from keras_bert.files.json_files import Record, read_json, read_object, write_json
+from keras_bert.files.paths import at
 from keras_bert.tasks.base import Answers, Card, Encoded, Task, run_model
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction, TextTask

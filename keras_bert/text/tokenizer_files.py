@@ -16,9 +16,8 @@ from typing import Any
 from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
-from keras_bert.files.declared_keys import all_differences
-from keras_bert.files.failures import naming_damage
-from keras_bert.files.json_files import Record, read_json, read_object
+from keras_bert.files.json_files import Record, all_differences, read_json, read_object
+from keras_bert.files.paths import naming_damage
 from keras_bert.text.vocabulary import (
     CONTINUES,
     INSTEAD,

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
-from keras_bert.files.declared_keys import declared
-from keras_bert.files.json_files import read_object
+from keras_bert.files.json_files import declared, read_object
 from keras_bert.tasks import read_labels, write_settings
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.tokenizer_files import TokenizerFiles, read_tokenizer_files

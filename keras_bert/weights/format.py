@@ -16,7 +16,7 @@ from keras import ops
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files.failures import naming_damage
+from keras_bert.files.paths import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized, zero_weights
 from keras_bert.text import BertTokenizer

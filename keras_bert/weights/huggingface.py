@@ -14,8 +14,7 @@ from tokenizers import decoders, normalizers, pre_tokenizers, processors
 
 from keras_bert.config import BertConfig, as_bert
 from keras_bert.errors import InputError, Option
-from keras_bert.files.declared_keys import all_differences, declared
-from keras_bert.files.json_files import Record, read_object, write_json
+from keras_bert.files.json_files import Record, all_differences, declared, read_object, write_json
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import SPECIAL, TOKENIZER, read_tokenizer_files
 from keras_bert.weights import assets

@@ -16,9 +16,8 @@ import numpy as np
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files.declared_keys import all_differences
-from keras_bert.files.failures import at
-from keras_bert.files.json_files import Record, read_object, write_json
+from keras_bert.files.json_files import Record, all_differences, read_object, write_json
+from keras_bert.files.paths import at
 from keras_bert.tasks import read_labels, write_settings
 from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
 from keras_bert.weights.assets import SETTINGS_FILE, read_settings

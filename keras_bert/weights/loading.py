@@ -10,8 +10,8 @@ from typing import Any
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, InputWarning, Option
-from keras_bert.files.declared_keys import check_followed
-from keras_bert.files.failures import naming_damage
+from keras_bert.files.json_files import check_followed
+from keras_bert.files.paths import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.presets import find_pretrained
 from keras_bert.weights import garden, huggingface, kerashub, native, sentence_transformers, tf1, tfhub

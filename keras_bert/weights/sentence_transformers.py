@@ -7,8 +7,7 @@ import os
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files.declared_keys import all_differences
-from keras_bert.files.json_files import Record, read_object, write_json
+from keras_bert.files.json_files import Record, all_differences, read_object, write_json
 from keras_bert.models.embedder import POOLING
 from keras_bert.tasks import write_settings
 from keras_bert.tasks.embed import prompts_of

@@ -15,8 +15,8 @@ import numpy as np
 import safetensors
 
 from keras_bert.errors import InputError, first_line
-from keras_bert.files.failures import reading
 from keras_bert.files.json_files import Record, read_object
+from keras_bert.files.paths import reading
 
 # PyTorch 2.5 and earlier can run code of a file even with weights_only=True (CVE-2025-32434).
 _SAFE_PYTORCH = (2, 6)
