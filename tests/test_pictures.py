@@ -11,8 +11,8 @@ from matplotlib import font_manager
 from matplotlib.text import Text
 
 from keras_bert.training import pictures
-from keras_bert.training.model_card import model_card
 from keras_bert.training.pictures import FINE_TUNING, PRETRAINING, draw
+from keras_bert.training.report import model_card
 
 TOKENS = "[CLS] wake me up at ##six please [SEP]".split()
 KOREAN = ["날씨_문의", "음악_재생", "알람_" + "아주_긴_이름_" * 8, "no_font_has_\ue123"]

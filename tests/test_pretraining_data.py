@@ -270,7 +270,7 @@ def test_bad_usage_is_one_line(run, command, tmp_path, arguments, status, messag
 
 def test_beam_is_not_ignored(run, command, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam", None)
-    monkeypatch.delitem(sys.modules, "keras_bert.integrations.pretraining_beam", raising=False)
+    monkeypatch.delitem(sys.modules, "keras_bert.pretraining.pipelines", raising=False)
     status, _, messages = run(*command, "--beam")
     assert (status, messages) == (1, ["keras-bert: --beam needs Apache Beam: pip install apache-beam"])
     assert not (tmp_path / "out").exists()

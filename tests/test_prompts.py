@@ -11,7 +11,7 @@ from test_convert_sentence_transformers import write
 from keras_bert.commands import export_text_model
 from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError, InputWarning
-from keras_bert.export.litert_metadata import why_not
+from keras_bert.export.litert import why_not
 from keras_bert.export.text_model import TextModel
 from keras_bert.inference.features import write_features
 from keras_bert.inference.lite_model import LiteModel, LiteRTModel

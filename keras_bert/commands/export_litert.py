@@ -40,8 +40,7 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
     else:
         check_readable(data)
     check_free(output, overwrite, (model,))
-    from keras_bert.export.litert import check_litert_export, write_litert
-    from keras_bert.export.litert_metadata import why_not
+    from keras_bert.export.litert import check_litert_export, why_not, write_litert
     from keras_bert.inference.fine_tuned import load_tuned
     from keras_bert.inference.lite_model import LiteModel
     from keras_bert.inference.task_model import compare

@@ -158,7 +158,7 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
             raise InputError(Option(name), f" must be from 1 to 10000; got {value}")
     check_free(output, overwrite)
     read = functools.partial(read_blocks, text_column=text_column, split_sentences=split_sentences)
-    runner = Processes(processes, progress) if beam_args is None else _beam().Pipelines(beam_args)
+    runner = Processes(processes, progress) if beam_args is None else _pipelines().Pipelines(beam_args)
     with atomic_folder(output, overwrite) as folder:
         corpus = os.path.join(folder, "corpus")
         os.mkdir(corpus)
@@ -187,9 +187,9 @@ def _check_documents(count: int, paths: list[Path], next_sentence: bool) -> None
                          "documents by blank lines, or pass ", Option("next_sentence=False"))
 
 
-def _beam() -> types.ModuleType:
+def _pipelines() -> types.ModuleType:
     try:
-        from keras_bert.integrations import pretraining_beam as beam
+        from keras_bert.pretraining import pipelines
     except ImportError:
         raise InputError(Option("beam=True"), " needs Apache Beam: pip install apache-beam") from None
-    return beam
+    return pipelines

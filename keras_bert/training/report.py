@@ -1,10 +1,13 @@
 """The report in a trained model's folder: scores, pictures and, for a fine-tuned model, a model card."""
 
+import html
+import ntpath
 import os
 import platform
+import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,11 +16,11 @@ from keras import ops
 from keras_bert.arguments import as_flags
 from keras_bert.files.json_files import write_json
 from keras_bert.inference.fine_tuned import FineTuned
-from keras_bert.tasks import Encoded, Intent
-from keras_bert.tasks.score_names import describe_threshold
+from keras_bert.tasks import TASKS, Encoded, Intent
+from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, describe_threshold, shown_scores
 from keras_bert.training import pictures
 from keras_bert.training.checkpoints import Progress, made_with
-from keras_bert.training.model_card import model_card
+from keras_bert.training.data_report import report_lines
 from keras_bert.training.options import IN_MEMORY
 
 # The arguments of `finetune` that `evaluate` must be given too, see `TaskModel.encode`.
@@ -81,3 +84,131 @@ def attention(model: FineTuned, encoded: Encoded) -> dict[str, list]:
     layers = model.model.bert.encode(inputs, return_attention=True).attention_probabilities
     return {"tokens": [model.tokenizer.vocabulary[i] for i in inputs["input_word_ids"][0]], "layers": [
         np.round(ops.convert_to_numpy(ops.cast(layer[0], "float32")).astype(float), 4).tolist() for layer in layers]}
+
+
+MAX_ROWS = 10  # of a table of classes
+# Arguments that other sections of the card show.
+SHOWN_ELSEWHERE = {"task", "train", "valid", "model"}
+LANGUAGES = {"English": "en", "Korean": "ko", "Chinese": "zh"}
+# Examples of each text of an input, in a command and in Python.
+PLACEHOLDERS = {
+    "text": ("a text", '"a text"'), "text_pair": ("another text", '"another text"'),
+    "question": ("a question", '"a question"'), "context": ("a text", '"a text"'),
+    "prompt": ("a beginning", '"a beginning"'), "choices": ("an ending\\tanother", '["an ending", "another"]'),
+}
+
+
+def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
+    """Returns a model card, from the content of `metrics.json` and the names of the pictures in the card's folder."""
+    pipeline, title, description = TASKS[metrics["task"]].card
+    base, base_model = _base_model(metrics["base_model"])
+    commands, calls = zip(*(PLACEHOLDERS[name] for name in metrics["inputs"]))
+    columns = metrics["columns"]
+    names = metrics.get("classes") or metrics.get("labels")
+    count = f"{len(names):,} " if names else ""
+    details = []
+    for kind in ("classes", "entities", "labels"):
+        if kind in metrics:
+            details += [f"## Weakest {kind}", *_weakest(metrics[kind])]
+    if "confusions" in metrics:
+        details += ["## Most frequent confusions", _confusions(metrics["confusions"])]
+    if pictures:
+        details += ["## Pictures", *(f"![{name.removesuffix('.png').replace('_', ' ')}]({name})" for name in pictures)]
+    with open(os.path.join(os.path.dirname(__file__), "model_card.md"), encoding="utf-8") as file:
+        return file.read().format(
+            pipeline=pipeline, task=metrics["task"], title=count + title, description=description.format(count),
+            base=base, model=base_model, data=_data(metrics), scores=_scores(metrics),
+            details="".join(f"{part}\n\n" for part in details), training=_training(metrics),
+            predict=_predict(commands),
+            flags="".join(f" {shlex.quote(flag)}" for flag in as_flags(columns)),
+            columns="".join(f", {name}={value!r}" for name, value in columns.items()),
+            texts=", ".join(f"[{call}]" for call in calls))
+
+
+def _predict(texts: Sequence[str]) -> str:
+    if len(texts) == 1:
+        return f'keras-bert predict --model=FOLDER "{texts[0]}"'
+    line = r"\t".join(texts) + r"\n"
+    return f"printf '{line}' | keras-bert predict --model=FOLDER --input=-"
+
+
+def _base_model(base: dict[str, Any]) -> tuple[str, str]:
+    """Returns lines of front matter about the pretrained weights, and their name in Markdown."""
+    if "repository" not in base:
+        return base.get("front_matter", ""), _text(base["name"])
+    language = (base["language"] or "").partition(",")[0]
+    lines = {"language": language and LANGUAGES.get(language, "multilingual"),
+             "license": (base["licence"] or "").lower(), "base_model": base["repository"]}
+    licence = f"; licence of these weights: {base['licence']}" if base["licence"] else ""
+    return ("".join(f"{name}: {value}\n" for name, value in lines.items() if value),
+            f"[{base['name']}](https://huggingface.co/{base['repository']}){licence}")
+
+
+def _data(metrics: dict[str, Any]) -> str:
+    rows = [(name, _text(ntpath.basename(metrics["arguments"][key] or "held out")), f"{metrics[f'{key}_examples']:,}",
+             f"`{metrics['sha256'][key]}`" if key in metrics["sha256"] else "")
+            for name, key in (("training", "train"), ("validation", "valid"))]
+    lines = "\n".join(f"- {_text(line)}" for line in report_lines(metrics["data"]))
+    return f"{_table(('', 'file', 'texts', 'SHA-256'), rows)}\n\n{lines}"
+
+
+def _scores(metrics: dict[str, Any]) -> str:
+    rows = list(shown_scores(metrics["task"], metrics).items())
+    # Not `valid_examples`, which includes the out-of-scope texts: they have no class to be scored on.
+    texts = sum(scores["texts"] for scores in metrics["classes"].values()) if "classes" in metrics else (
+        metrics["valid_examples"])
+    basis = (f"Measured on {texts:,} validation texts, after epoch {metrics['best_epoch']} of "
+             f"{len(metrics['history']['loss'])}. The same texts chose the epoch: this is not a test on unseen texts.")
+    scope = metrics.get("out_of_scope")
+    if scope:
+        rows += [("out-of-scope threshold", scope["threshold"]), ("out-of-scope precision", scope["precision"]),
+                 ("out-of-scope recall", scope["recall"]),
+                 ("share of the texts in scope that it rejects", scope["rejected_in_scope"])]
+        basis += (f"\n\nAn answer with a score below the threshold counts as out of scope. The threshold was chosen to "
+                  f"reject {scope['texts']:,} validation texts out of scope; its scores are measured on the texts that "
+                  "chose it.")
+    if "thresholds_chosen_here" in metrics:
+        basis += f"\n\nThe thresholds were {THRESHOLDS[metrics['thresholds_chosen_here']]}."
+    return _table(("score", "value"), [(name, f"{value:.4f}") for name, value in rows]) + "\n\n" + basis
+
+
+def _weakest(classes: dict[str, dict]) -> list[str]:
+    tested = [(label, scores) for label, scores in classes.items() if scores["texts"]]
+    columns = {name: key for key, name in OF_CLASSES.items() if key in next(iter(classes.values()))}
+    rows = [(_text(label), *(f"{scores[key]:.4f}" for key in columns.values()), f"{scores['texts']:,}")
+            for label, scores in sorted(tested, key=lambda pair: pair[1]["f1"])[:MAX_ROWS]]
+    untested = len(classes) - len(tested)
+    note = [f"Classes without a validation text: {untested:,}. They have no scores."] if untested else []
+    return [_table(("class", *columns, "validation texts"), rows), *note]
+
+
+def _confusions(confusions: list[tuple[str, str, int]]) -> str:
+    if not confusions:
+        return "No validation text is misclassified."
+    return _table(("class", "answered as", "texts"),
+                  [(_text(true), _text(predicted), f"{count:,}") for true, predicted, count in confusions[:MAX_ROWS]])
+
+
+def _training(metrics: dict[str, Any]) -> str:
+    settings = [(name, _text(str(value))) for name, value in metrics["arguments"].items()
+                if name not in SHOWN_ELSEWHERE and value not in (None, [])]
+    versions = ", ".join(f"{name} {version}" for name, version in metrics["versions"].items())
+    parts = [_table(("setting", "value"), settings), f"It took {metrics['seconds']:,.0f} s. {versions}."]
+    if metrics["command"]:
+        # Without the folders of absolute paths, which mean nothing on another machine.
+        command = shlex.join(
+            re.sub(r"=(/|[A-Za-z]:\\).*[/\\](?=.)", "=", part) for part in shlex.split(metrics["command"]))
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", command)), default=0))
+        parts.insert(0, f"{fence}\n{command}\n{fence}")
+    return "\n\n".join(parts)
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a Markdown table. Cells with text from files or arguments must have been escaped by `_text`."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (header, ("---",) * len(header), *rows))
+
+
+def _text(text: str) -> str:
+    """Escapes a text so that Markdown shows it unchanged, on one line. Underscores between letters need no escape."""
+    line = html.escape(" ".join(text.split()), quote=False)
+    return re.sub(r"[\\`*\[\]|~$]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", line)
