@@ -438,7 +438,7 @@ def test_commands(pretrained_once, tmp_path, run):
     ({"task": "span", "dropout": 0.1}, "dropout must be left out for the tasks span and embed and with few_shot,"),
     ({"batch_size": 1}, "batch_size must be at least 2 for the task embed and with few_shot, whose losses "),
     ({"devices": ["CPU:0"]}, "devices must be left out for the task embed, whose losses compare all texts of a batch"),
-    ({"pack": True}, "pack must be left out unless task is intent or classify"),
+    ({"pack": True}, "pack must be left out unless task is classify or intent"),
     ({"task": "classify", "loss": "cosent"}, "loss must be left out unless task is embed; got 'cosent'"),
     ({"pooling": "sum"}, "pooling must be one of mean, cls, max; got 'sum'"),
 ])

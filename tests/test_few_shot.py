@@ -164,7 +164,7 @@ def test_lora_bfloat16_and_the_pooling_of_the_model(pretrained_once, tmp_path, c
 
 
 @pytest.mark.parametrize("options,message", [
-    ({"task": "multilabel"}, "few_shot must be left out unless task is intent or classify; got True"),
+    ({"task": "multilabel"}, "few_shot must be left out unless task is classify or intent; got True"),
     ({"pack": True}, "pack must be left out with few_shot, which trains on pairs of texts; got True"),
     ({"devices": ["CPU:0"]}, "devices must be left out with few_shot, whose loss compares all texts of a batch"),
     ({"dropout": 0.1}, "dropout must be left out for the tasks span and embed and with few_shot, whose"),

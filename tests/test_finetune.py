@@ -196,4 +196,4 @@ def test_values_of_numpy_become_those_of_python(intents):
         doc_stride=np.int64(64), seed=np.int32(1), learning_rate=np.float32(0.5), epochs=np.int64(2))
     assert (options.doc_stride, options.seed, options.learning_rate, options.epochs) == (64, 1, 0.5, 2)
     json.dumps(options.as_json())
-    assert options.fields_of(TASKS["span"]) == {"doc_stride": 64} and type(options.seed) is int
+    assert options.given(TASKS["span"].fields) == {"doc_stride": 64} and type(options.seed) is int

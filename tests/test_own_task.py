@@ -13,11 +13,9 @@ import tensorflow as tf
 
 from keras_bert import tasks
 from keras_bert.errors import InputError
-from keras_bert.inference.exported import Exported
-from keras_bert.inference.lite_model import LiteModel
+from keras_bert.inference.lite_model import LiteModel, LiteRTModel
+from keras_bert.inference.saved_model import Exported, SavedModel
 from keras_bert.layers import BertLayer
-from keras_bert.serving.litert_model import LiteRTModel
-from keras_bert.serving.saved_model import SavedModel
 from keras_bert.training import FineTuned, finetune
 
 import zoo

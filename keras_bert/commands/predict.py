@@ -78,25 +78,21 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         _print_answers(texts, input, model, prompt_name, columns, options, output_format)
         return
     _check_for_files(texts, columns.get("data_format"), output_format, output)
+    from keras_bert.inference.files import answer_files
     from keras_bert.serving.settings import ModelSettings
 
-    answer = _in_pipeline(beam_args) if beam else _in_processes(processes)
+    answer = _in_pipeline(beam_args) if beam else functools.partial(answer_files, processes=processes)
     answer(model, input or [], output, columns, options, max_characters or ModelSettings.max_characters,
            prompt_name=prompt_name, keep_columns=keep_columns or [])
 
 
 def _in_pipeline(beam_args: list[str] | None) -> Callable[..., None]:
+    """Returns `answer_in_pipeline` with these flags of the pipeline."""
     try:
         from keras_bert.integrations.predict_beam import answer_in_pipeline
     except ImportError:
         raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
     return functools.partial(answer_in_pipeline, arguments=beam_args or [])
-
-
-def _in_processes(processes: int | None) -> Callable[..., None]:
-    from keras_bert.inference.files import answer_files
-
-    return functools.partial(answer_files, processes=processes)
 
 
 def _print_answers(texts: tuple[str, ...], input: list[str] | None, model: str, prompt_name: str | None,

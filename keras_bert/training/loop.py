@@ -15,8 +15,8 @@ from keras_bert.training.run import Run, TrainingLog, naming_full_memory, record
 from keras_bert.training.run import enable_determinism as enable_determinism  # its place in version 0.2
 
 
-class _Steps(keras.callbacks.Callback):
-    """The steps of a run: what happens before and after each batch of `fit`, which is called once for each epoch."""
+class _Hooks(keras.callbacks.Callback):
+    """The hooks of `fit`, which is called once for each epoch."""
 
     def __init__(self, run: Run, log: TrainingLog, observers: keras.callbacks.CallbackList, options: Options,
                  steps: int) -> None:
@@ -59,9 +59,6 @@ class _Steps(keras.callbacks.Callback):
             self.log.write(self.progress.step, "train", logs)
         self.run.checkpoint(stop=self.run.signals)
 
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.show(logs, stays=True)
-
     def show(self, scores: dict[str, float], stays: bool = False) -> None:
         bar = "=" * round(20 * self.done / self.steps)
         title = f"epoch {self.progress.epoch + 1}/{self.epochs} [{bar:20}] {self.done}/{self.steps}"
@@ -102,25 +99,26 @@ def train(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
     # Not of `fit`, which is called once for each epoch.
     observers = keras.callbacks.CallbackList(
         list(options.callbacks or ()), model=model, epochs=epochs, steps=steps, verbose=0)
-    of_steps = _Steps(run, log, observers, options, steps)
+    hooks = _Hooks(run, log, observers, options, steps)
     observers.on_train_begin()
     with recorded_signals(run.signals):
         while progress.epoch < epochs and (
                 progress.epoch - progress.best_epoch < (options.early_stopping_patience or epochs)):
-            epoch, done = progress.epoch, of_steps.done
+            epoch, done = progress.epoch, hooks.done
             observers.on_epoch_begin(epoch)
             if done < steps:
                 # `fit` resets the metrics' sums; after that, a resumed epoch gets its sums back.
-                of_steps.sums = [float(variable) for variable in model.metrics_variables] if done else []
-                of_steps.sizes = [list(map(len, step)) for step in batches.steps_of_epoch(
+                hooks.sums = [float(variable) for variable in model.metrics_variables] if done else []
+                hooks.sizes = [list(map(len, step)) for step in batches.steps_of_epoch(
                     batch_size, options.seed, epoch, batches_per_step)]
                 data = batches.training_dataset(
                     batch_size, options.seed, epoch, done * batches_per_step, batches_per_step)
                 model.fit(data, initial_epoch=epoch, epochs=epoch + 1, class_weight=strategy.class_weight,
-                          callbacks=[of_steps], shuffle=False, verbose=0)
+                          callbacks=[hooks], shuffle=False, verbose=0)
+                hooks.show(model.get_metrics_result(), stays=True)
             if len(progress.history.get("loss", [])) == epoch:  # else the checkpoint had these scores
                 progress.add(model.get_metrics_result())
-            outputs = strategy.outputs(model, batch_size, of_steps.check_outputs)
+            outputs = strategy.outputs(model, batch_size, hooks.check_outputs)
             # With the thresholds that are best for this epoch, as the finished model is scored.
             scores = prepared.task.calibrated(valid, outputs).score(valid, outputs)
             scores = {name: scores[name] for name in ("loss", main)}

@@ -1,7 +1,7 @@
 """The options of `finetune`, and the rules that several of them must obey together."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar, Self
 
 import keras
@@ -98,7 +98,7 @@ class Options(RunOptions):
             raise InputError(Option("task"), f" must be registered, see keras_bert.register_task; got {task!r:.100}")
         given_task = task if isinstance(task, Task) else None
         options = super().checked(function, arguments | {"task": name, "given_task": given_task})
-        opened: dict[str, Any] = {name: TASKS[options.task].open(arguments[name], name, **options.columns())
+        opened: dict[str, Any] = {name: TASKS[options.task].open(arguments[name], name, **options.given(REMEMBERED))
                                   for name in cls.data if arguments[name] is not None}
         return dataclasses.replace(options, devices=options.devices or None, **opened)
 
@@ -145,13 +145,9 @@ class Options(RunOptions):
                                          ", whose heads have no dropout"],
                self.dropout is None or not (self.few_shot or task.dropout is None))
 
-    def columns(self) -> dict[str, Any]:
-        """Returns the arguments with which a task reads its files."""
-        return given(**{name: getattr(self, name) for name in REMEMBERED})
-
-    def fields_of(self, task: type[Task]) -> dict[str, Any]:
-        """Returns the arguments of the task's `from_examples`."""
-        return given(**{name: getattr(self, name) for name in task.fields})
+    def given(self, names: Iterable[str]) -> dict[str, Any]:
+        """Returns those of these arguments that are not None."""
+        return given(**{name: getattr(self, name) for name in names})
 
     def files(self) -> list[str]:
         return [data for data in (self.train, self.valid, self.weights_file) if isinstance(data, str)]

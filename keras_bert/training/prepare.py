@@ -30,7 +30,7 @@ from keras_bert.training.data_report import DataReport, data_report, report_line
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
-from keras_bert.training.options import Options
+from keras_bert.training.options import REMEMBERED, Options
 from keras_bert.training.run import strategy_scope
 from keras_bert.training.strategy import FewShot, Strategy
 from keras_bert.weights import load_pretrained
@@ -62,7 +62,7 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     # The data
     task_class = TASKS[options.task]
     with unread_columns() as unread:
-        files = [read_examples(task_class, path, **options.columns())
+        files = [read_examples(task_class, path, **options.given(REMEMBERED))
                  for path in (options.train, options.valid) if path is not None]
     source, base_model = open_source(options.model), origin(options.model)
     tokenizer, fields, mined = source.needed_tokenizer(), _fields_of(options, source), None
@@ -126,7 +126,7 @@ def _fields_of(options: Options, source: Source) -> dict[str, Any]:
     if options.given_task:
         source.config.input_length(options.given_task.max_length, length)
     max_length = source.config.input_length(options.max_length, length)
-    return {"max_length": max_length} | fields | options.fields_of(task_class)
+    return {"max_length": max_length} | fields | options.given(task_class.fields)
 
 
 def _make_model(source: Source, task: Task, options: Options, total_steps: int, learning_rate: float,
