@@ -30,6 +30,7 @@ MAY_IMPORT_LIBRARIES = {
     "text": {"tensorflow"},  # for the tokenizer in the graph, which keras_bert.text does not import by itself
     "weights": {"tensorflow", "torch"},  # for their own formats, when they are read
     "data": {"tensorflow"},
+    "tasks": {"tensorflow"},  # where a SavedModel's answers are computed
     "training": {"tensorflow"},
     "pretraining": {"tensorflow", "jax"},  # JAX for its steps
     "integrations": {"apache_beam", "ray", "fastapi", "pydantic"},
