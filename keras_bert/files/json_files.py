@@ -9,7 +9,6 @@ import json
 import math
 import os
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -179,6 +178,8 @@ class Keys:
 @functools.cache
 def declared() -> dict[str, Keys]:
     """Returns the `Keys` by their places."""
+    import tomllib  # imported here, because most commands start without it
+
     with open(os.path.join(os.path.dirname(__file__), "declared_keys.toml"), "rb") as file:
         return {place: Keys(place, **groups) for place, groups in tomllib.load(file).items()}
 
