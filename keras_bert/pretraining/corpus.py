@@ -5,13 +5,14 @@ in any order and by any process (`write_part`); `join` puts them into one `Corpu
 """
 
 import bisect
+import collections
 import contextlib
 import dataclasses
 import itertools
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 import numpy as np
@@ -103,6 +104,10 @@ class Section:
     number: int
     first: int
     last: int
+
+
+# Returns a few thousand examples of a section at a time, with their counts: `ExampleMaker.examples`.
+MakeExamples = Callable[[Section], Iterator[tuple[np.ndarray, collections.Counter[str]]]]
 
 
 @dataclasses.dataclass(frozen=True)

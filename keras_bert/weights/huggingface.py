@@ -17,7 +17,7 @@ from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import Record, all_differences, declared, read_object, write_json
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import SPECIAL, TOKENIZER, read_tokenizer_files
-from keras_bert.weights import assets
+from keras_bert.weights import native
 from keras_bert.weights.format import Format, Source, Weights, detect
 from keras_bert.weights.huggingface_models import TYPES, ModelType
 from keras_bert.weights.kinds import ENCODER, KINDS, POOLER
@@ -298,7 +298,7 @@ def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: in
     `tokenizer.json`, because its `BertTokenizer` cannot compose characters."""
     if tokenizer is None:
         return
-    assets.write_tokenizer(tokenizer, folder)
+    native.write_tokenizer(tokenizer, folder)
     settings: dict[str, Any] = {"model_max_length": max_length or min(tokenizer.max_length or positions, positions)}
     if tokenizer.rules.normalization == "NFC":
         _fast_tokenizer(tokenizer).save(os.path.join(folder, TOKENIZER))

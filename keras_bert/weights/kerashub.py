@@ -20,9 +20,9 @@ from keras_bert.files.json_files import Record, all_differences, read_object, wr
 from keras_bert.files.paths import at
 from keras_bert.tasks import read_labels, write_settings
 from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
-from keras_bert.weights.assets import SETTINGS_FILE, read_settings
 from keras_bert.weights.format import SPLIT_HEADS, Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import ENCODER
+from keras_bert.weights.native import SETTINGS_FILE, read_settings
 from keras_bert.weights.tensor_files import stored_array
 
 _MODEL, _TASK = "model.weights.h5", "task.weights.h5"

@@ -13,10 +13,10 @@ from keras_bert.tasks import write_settings
 from keras_bert.tasks.embed import prompts_of
 from keras_bert.text.tokenizer_files import MODULES, TRANSFORMER, read_modules
 from keras_bert.weights import huggingface
-from keras_bert.weights.assets import SETTINGS_FILE, read_settings
 from keras_bert.weights.format import Format, Source, Weights
 from keras_bert.weights.huggingface import LIBRARY
 from keras_bert.weights.kinds import ENCODER
+from keras_bert.weights.native import SETTINGS_FILE, read_settings
 
 _PROMPTS = ("prompts", "default_prompt_name")  # the fields of that file, and of the settings
 _OF_FEATURES = "feature-extraction"  # the task of a Transformer

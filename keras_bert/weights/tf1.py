@@ -6,10 +6,10 @@ import os
 import re
 
 from keras_bert.tasks import write_settings
-from keras_bert.weights.assets import SETTINGS_FILE, read_assets, read_settings, write_assets
 from keras_bert.weights.bundle import Bundle, find_checkpoint, write_bundle
 from keras_bert.weights.format import KERAS_SUFFIXES, TRANSPOSED, Format, Source, Table, Weights, detect, google_rules
 from keras_bert.weights.huggingface_models import TYPES
+from keras_bert.weights.native import SETTINGS_FILE, read_assets, read_settings, write_assets
 
 # transformers has named the encoder's weights after these: encoder.layer.0.output.dense is
 # bert/encoder/layer_0/output/dense.
