@@ -16,9 +16,8 @@ import pytest
 from keras_bert import startup
 from keras_bert.errors import InputError
 from keras_bert.export import litert
-from keras_bert.export.checking import FAILED
+from keras_bert.export.checking import FAILED, verify_litert
 from keras_bert.export.litert import export_litert
-from keras_bert.export.litert_checks import verify_litert
 from keras_bert.inference import lite_model
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.inference.task_model import compare

@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from keras_bert import cli
 from keras_bert.errors import InputError
-from keras_bert.export import litert_checks
-from keras_bert.export.checking import FAILED, NOT_APPLICABLE, PASSED
+from keras_bert.export.checking import FAILED, LITERT, NOT_APPLICABLE, PASSED
 from keras_bert.export.verify import EMBEDDING, ENCODER, PREPROCESSOR, verify
 
 from conftest import TINY_VOCABULARY
@@ -205,4 +204,4 @@ def test_the_document_holds_the_same_lines():
     document = (pathlib.Path(__file__).parents[1] / "docs/hub_contract.md").read_text()
     written = [line[2:] for line in document.splitlines() if line.startswith("- ")]
     assert written == [f"{line}: {check.__doc__}"
-                       for line, check in (*ENCODER, *PREPROCESSOR, *EMBEDDING, *litert_checks.CHECKS)]
+                       for line, check in (*ENCODER, *PREPROCESSOR, *EMBEDDING, *LITERT)]

@@ -18,11 +18,10 @@ def run(*path: str, output_format: Literal["text", "json"] = "text") -> None:
     """
     if len(path) != 1:
         raise InputError(f"verify needs the path of one export; got {len(path)} paths")
-    from keras_bert.export.checking import FAILED
+    from keras_bert.export.checking import FAILED, verify_litert
     from keras_bert.litert import is_litert
 
     if is_litert(path[0]):
-        from keras_bert.export.litert_checks import verify_litert
         from keras_bert.inference.lite_model import LiteModel
 
         results = verify_litert(LiteModel.load(path[0]), path[0])
