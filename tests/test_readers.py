@@ -166,7 +166,8 @@ def test_columns_are_those_of_all_rows(tmp_path):
                  open_data(map(json.loads, content.splitlines()), "data")):
         columns, rows = read_table(data)
         assert columns == ["b", "a"]
-        assert list(rows) == [(1, {"b": 1, "a": None}), (2, {"b": None, "a": 2}), (3, {"b": 3, "a": None})]
+        assert [(row.place, row.values) for row in rows] == [
+            (1, {"b": 1, "a": None}), (2, {"b": None, "a": 2}), (3, {"b": 3, "a": None})]
 
 
 @pytest.mark.parametrize("name, content, expected", [

@@ -42,15 +42,12 @@ class RowFormat(NamedTuple):
     # Takes the path, the number of a row and the row; returns its cells, or its values by the names of their columns.
     cells: Callable[[Path, int, Any], list[str] | dict[str, Any]]
 
-    def parse(self, path: Path, number: int, row: Any, columns: Sequence[str] | None) -> dict[str, Any]:
-        """Returns the values of a row. Raises an InputError if it is invalid, a `ShortRow` if it has fewer cells than
-        there are columns."""
+    def parse(self, path: Path, number: int, row: Any, columns: Sequence[str] | None,
+              may_be_short: bool = False) -> dict[str, Any]:
+        """Returns the values of a row; those of the first columns, if it `may_be_short` and has fewer cells than there
+        are columns. Raises an InputError if it is invalid."""
         cells = self.cells(path, number, row)
-        return _named(path, number, cells, columns or ()) if isinstance(cells, list) else cells
-
-
-class ShortRow(InputError):
-    """An error for a row with fewer cells than there are columns."""
+        return _named(path, number, cells, columns or (), may_be_short) if isinstance(cells, list) else cells
 
 
 def suffix_of(path: Path) -> str:
@@ -297,12 +294,11 @@ def _with_header(rows: Iterator[UnparsedRow], header: Sequence[str] | None,
     return columns, rows
 
 
-def _named(path: Path, row: int, values: list[str], columns: Sequence[str]) -> dict[str, str]:
-    if len(values) != len(columns):
+def _named(path: Path, row: int, values: list[str], columns: Sequence[str], may_be_short: bool) -> dict[str, str]:
+    if len(values) != len(columns) and not (may_be_short and len(values) < len(columns)):
         cure = f"; {NO_QUOTING}" * (suffix_of(path) == ".tsv" and any(value.startswith('"') for value in values))
-        error = ShortRow if len(values) < len(columns) else InputError
-        raise error(f"{path}: row {row}: must have {len(columns)} columns ({', '.join(columns):.60}); "
-                    f"got {len(values)}{cure}")
+        raise InputError(f"{path}: row {row}: must have {len(columns)} columns ({', '.join(columns):.60}); "
+                         f"got {len(values)}{cure}")
     return dict(zip(columns, values))
 
 

@@ -5,15 +5,16 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from keras_bert.arguments import Path
 from keras_bert.data.examples import choose
 from keras_bert.data.rows import lines, paired_lines
-from keras_bert.data.tables import Rows, choose_reader, read_table, text_of, texts_of
+from keras_bert.data.tables import Rows, at_least_one, choose_reader, read_table
 from keras_bert.errors import InputError, Option
+from keras_bert.files.json_files import Record
 
 OUTSIDE = "O"
 Unit = Literal["word", "character"]  # what tags belong to
@@ -90,11 +91,7 @@ def read_tagged(path: Path | Rows, data_format: str | None = None) -> Iterator[T
     else:
         reader = choose_reader(path, _READERS, "a file of tagged words",
                                other=(", or have a ", Option("data_format"), f" of {', '.join(FORMATS)}"))
-    example = None
-    for example in reader(path):
-        yield example
-    if example is None:
-        raise InputError(f"{path}: holds no sentences")
+    return at_least_one(reader(path), f"{path}: holds no sentences")
 
 
 def to_bio(tags: Iterable[str], places: Iterable[str] | None = None) -> list[str]:
@@ -202,16 +199,16 @@ def _read_snips(folder: Path) -> Iterator[TaggedExample]:
 def _read_rows(path: Path | Rows) -> Iterator[TaggedExample | TaggedText]:
     columns, rows = read_table(path)
     name = "tokens" if "tokens" in columns else "words"
-    for row, values in rows:
+    for row in rows:
         if "entities" in columns:
-            text = text_of(path, row, values, "text", labelled=True)
-            yield _tagged_text(text, _spans(f"{path}: row {row}", text, values["entities"]), row)
+            text = row.text("text", labelled=True)
+            yield _tagged_text(text, _spans(row, text), row.place)
         elif "text" in columns and name not in columns:
-            yield TaggedText(text_of(path, row, values, "text"), None, row)
+            yield TaggedText(row.text("text"), None, row.place)
         elif "tags" in columns:
-            yield _example(path, row, texts_of(path, row, values, name), texts_of(path, row, values, "tags"))
+            yield _example(path, row.place, row.texts(name), row.texts("tags"))
         else:
-            yield TaggedExample(texts_of(path, row, values, name), None, row)
+            yield TaggedExample(row.texts(name), None, row.place)
 
 
 def _example(path: Path | Rows, row: int, words: list[str], tags: list[str]) -> TaggedExample:
@@ -234,30 +231,24 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     return end - len(span.lstrip()), start + len(span.rstrip())
 
 
-def _spans(place: str, text: str, entities: Any) -> list[_Span]:
+def _spans(row: Record, text: str) -> list[_Span]:
     """Returns the entities of a row, sorted and without white space at their ends."""
-    if not isinstance(entities, list):
-        raise InputError(f"{place}: 'entities' must be a list of objects; got {entities!r:.40}")
     spans = []
-    for number, entity in enumerate(entities, 1):
-        start, end, label = ([entity.get(name) for name in ("start", "end", "label")] if isinstance(entity, dict)
-                             else [None] * 3)
-        of = f"{place}: entity {number}"
-        if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label.strip():
-            raise InputError(f"{of}: must have the integers start and end, and the text label; got {entity!r:.80}")
+    for number, entity in enumerate(row.records("entities", "entity"), 1):
+        start, end, label = entity.get("start", int), entity.get("end", int), entity.text("label", labelled=True)
         if not 0 <= start < end <= len(text):
-            raise InputError(f"{of}: must have 0 <= start < end <= {len(text)}, the length of the text in code points; "
-                             f"got start {start} and end {end}")
+            raise InputError(f"{entity}: must have 0 <= start < end <= {len(text)}, the length of the text in code "
+                             f"points; got start {start} and end {end}")
         if not text[start:end].strip():
-            raise InputError(f"{of}: must contain more than white space; got {text[start:end]!r}")
-        if (copy := entity.get("text") or text[start:end]) != text[start:end]:
-            raise InputError(f"{of}: text[{start}:{end}], counted in code points, must be {copy!r}; "
+            raise InputError(f"{entity}: must contain more than white space; got {text[start:end]!r}")
+        if (copy := entity.values.get("text") or text[start:end]) != text[start:end]:
+            raise InputError(f"{entity}: text[{start}:{end}], counted in code points, must be {copy!r}; "
                              f"got {text[start:end]!r}")
         spans.append((*_trimmed(text, start, end), label.strip(), number))
     spans.sort()
     for (_, end, _, one), (start, _, _, other) in itertools.pairwise(spans):
         if start < end:
-            raise InputError(f"{place}: entities must not overlap; entity {one} ends at {end}, and entity {other} "
+            raise InputError(f"{row}: entities must not overlap; entity {one} ends at {end}, and entity {other} "
                              f"starts at {start}")
     return [(start, end, label) for start, end, label, _ in spans]
 

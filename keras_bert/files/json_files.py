@@ -1,4 +1,4 @@
-"""JSON files."""
+"""JSON files, and checks of the values in them."""
 
 import datetime
 import decimal
@@ -6,9 +6,10 @@ import json
 import math
 import os
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, broken_rule, is_missing
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_file
 from keras_bert.files.failures import reading
@@ -62,12 +63,71 @@ def read_json(path: Path) -> Any:
             raise InputError(f"{os.fspath(path)}: not a JSON file: {error}") from None
 
 
-def read_object(path: Path) -> dict[str, Any]:
-    """Returns the object in a JSON file; empty if there is no such file."""
-    if not os.path.exists(path):
+def read_object(path: Path, required: bool = False) -> dict[str, Any]:
+    """Returns the object in a JSON file; empty if there is no such file and it is not `required`."""
+    if not required and not os.path.exists(path):
         return {}
     with reading(path):
         values = read_json(path)
     if not isinstance(values, dict):
         raise InputError(f"{os.fspath(path)}: must hold one JSON object; got {values!r:.100}")
     return values
+
+
+class Record(NamedTuple):
+    """An object in a file, or a row of a table, whose values are checked when they are read. Its str is its place in
+    error messages: `a.json: article 1, paragraph 2`.
+
+    Args:
+        file: the path; or a table in memory, whose str is its name.
+        place: an int, the number of a row, from 1, the header included; or a str, the place of an object, "" if it is
+            the only one.
+        values: the values by their names.
+    """
+
+    file: Any
+    place: Any
+    values: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.where}".removesuffix(": ")
+
+    @property
+    def where(self) -> str:
+        """The place without the file."""
+        return f"row {self.place}" if isinstance(self.place, int) else self.place
+
+    def error(self, name: str, rule: str, *cure: str) -> InputError:
+        """Returns the error for a value that breaks a rule, which follows "must be"."""
+        return InputError(f"{self}: {name!r} must be {rule}; got {self.values.get(name)!r:.60}", *cure)
+
+    def get(self, name: str, kind: Any) -> Any:
+        """Returns a value of a type, or of what another annotation stands for, see `arguments.check`."""
+        value = self.values.get(name)
+        if type(value) is not kind and (rule := broken_rule(value, kind)):
+            raise self.error(name, rule)
+        return value
+
+    def text(self, name: str, labelled: bool = False) -> str:
+        """Returns a text. Without labels, it may be blank, so that each row has an answer; with them, it must not: a
+        file of text cannot tell an empty cell from a missing one."""
+        text = self.values.get(name)
+        if not isinstance(text, str) or labelled and is_missing(text):
+            raise self.error(name, "a text", "; correct the row, or leave it out" * is_missing(text))
+        return text
+
+    def texts(self, name: str, labelled: bool = False) -> list[str]:
+        """Returns a list of texts, see `text`."""
+        texts = self.values.get(name)
+        if not isinstance(texts, list) or not all(isinstance(text, str) and not (labelled and is_missing(text))
+                                                  for text in texts):
+            raise self.error(name, "a list of texts")
+        return texts
+
+    def records(self, name: str, item: str) -> Iterator["Record"]:
+        """Yields the objects in a list, whose places end in `item` and their numbers."""
+        for number, values in enumerate(self.get(name, list), 1):
+            record = Record(self.file, f"{self.where}, {item} {number}".removeprefix(", "), values)
+            if not isinstance(values, dict):
+                raise InputError(f"{record}: must be an object; got {values!r:.40}")
+            yield record

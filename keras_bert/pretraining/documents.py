@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from keras_bert.arguments import Path
 from keras_bert.data.rows import json_lines, lines, parquet_rows, suffix_of
-from keras_bert.data.tables import check_columns, text_of
+from keras_bert.data.tables import check_columns
+from keras_bert.files.json_files import Record
 
 BLOCK = 1_000_000  # characters after which a block ends
 # The end of a sentence: Latin punctuation before white space, full-width punctuation anywhere, each with the closing
@@ -79,4 +80,4 @@ def _read_rows(path: Path, text_column: str) -> Iterator[tuple[float, list[str]]
         rows = parquet_rows(path, [text_column])
         check_columns(path, next(rows), [text_column])
     for row, share, values in rows:
-        yield share, text_of(path, row, values, text_column).split("\n")
+        yield share, Record(path, row, values).text(text_column).split("\n")

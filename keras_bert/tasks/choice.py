@@ -1,8 +1,9 @@
 """Multiple choice: a prompt with multiple endings, one of which is right."""
 
 import dataclasses
+import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy as np
 from keras_bert.arguments import Path
 from keras_bert.data.batches import ChoiceBatches
 from keras_bert.data.examples import choose
-from keras_bert.data.tables import PUBLISHED, Rows, read_table, text_of, texts_of
+from keras_bert.data.tables import PUBLISHED, Rows, Table, read_table
 from keras_bert.errors import InputError
+from keras_bert.files.json_files import Record
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Task, log_softmax
 from keras_bert.text import BertTokenizer
 from keras_bert.types import Encoder, Head, Tensor
@@ -31,29 +33,19 @@ class ChoiceExample:
     row: int | None
 
 
-@dataclasses.dataclass(frozen=True)
-class ChoiceColumns:
-    """The columns of a table that contain the prompts and choices.
-
-    Args:
-        prompt: column of the prompt.
-        choice: start of the names of the choices' columns, which end in a number: `ending` for `ending0`, `ending1`, …
-        start: column of the words that all choices begin with.
-        kind, header: see `read_table`.
-    """
-
-    prompt: str = "prompt"
-    choice: str = "choice"
-    start: str | None = None
-    kind: str | None = None
-    header: tuple[str, ...] | None = None
+def _read_swag(path: Path | Rows) -> Table:
+    """Reads the .csv files of SWAG (Zellers et al., 2018), or rows with the same columns. The words that all endings of
+    a prompt begin with are in a column of their own."""
+    names, rows = read_table(path, ("sent1", "sent2"), other=PUBLISHED)
+    return names, (row._replace(values=row.values | {
+        "prompt": row.text("sent1"), "choices": [f"{row.text('sent2')} {ending}" for ending in _numbered(row, "ending")]
+    }) for row in rows)
 
 
-FORMATS = {
-    # Zellers et al., 2018: the .csv files, and JSON rows with the same names.
-    "swag": ChoiceColumns("sent1", "ending", start="sent2"),
-    # Chen et al., 2019.
-    "codah": ChoiceColumns(kind=".tsv", header=("category", "prompt", *(f"choice{i}" for i in range(4)), "label")),
+FORMATS: dict[str, Callable[..., Table]] = {
+    "swag": _read_swag,
+    "codah": functools.partial(read_table, kind=".tsv", header=(  # Chen et al., 2019
+        "category", "prompt", *(f"choice{i}" for i in range(4)), "label")),
 }
 
 
@@ -71,32 +63,27 @@ def read_choices(path: Path | Rows, data_format: str | None = None) -> Iterator[
     Raises:
         InputError: names the file and the row.
     """
-    columns = choose(path, data_format, FORMATS) if data_format else ChoiceColumns()
-    names, rows = read_table(path, (columns.prompt, columns.start), columns.kind, columns.header, other=PUBLISHED)
-    count = 0
-    for row, values in rows:
-        labelled = "label" in names and not data_format
-        choices = _choices(path, row, values, columns, labelled)
+    read = choose(path, data_format, FORMATS) if data_format else functools.partial(
+        read_table, required=["prompt"], other=PUBLISHED)
+    names, rows = read(path)
+    labelled, count = "label" in names and not data_format, 0
+    for row in rows:
+        is_list = "choices" in row.values
+        choices = row.texts("choices", labelled) if is_list else _numbered(row, "choice", labelled)
         count = count or len(choices)
         if len(choices) < 2 or len(choices) != count:
             rule = f"{count} choices as the first row" if count > 1 else "two choices or more"
-            raise InputError(f"{path}: row {row}: must have {rule}; got {len(choices)}")
-        label = _label(path, row, values["label"], count) if "label" in names else None
-        yield ChoiceExample(text_of(path, row, values, columns.prompt, labelled), choices, label, row)
+            raise InputError(f"{row}: must have {rule}; got {len(choices)}")
+        if "label" in names and str(row.values["label"]) not in map(str, range(count)):
+            raise row.error("label", f"a number from 0 to {count - 1}")
+        label = int(row.values["label"]) if "label" in names else None
+        yield ChoiceExample(row.text("prompt", labelled), choices, label, row.place)
 
 
-def _choices(path: Path | Rows, row: int, values: dict[str, Any], columns: ChoiceColumns, labelled: bool) -> list[str]:
-    if "choices" in values:
-        return texts_of(path, row, values, "choices", labelled)
-    count = sum(bool(re.fullmatch(rf"{columns.choice}\d+", name)) for name in values)
-    start = f"{text_of(path, row, values, columns.start)} " if columns.start else ""
-    return [start + text_of(path, row, values, f"{columns.choice}{i}", labelled) for i in range(count)]
-
-
-def _label(path: Path | Rows, row: int, value: Any, count: int) -> int:
-    if str(value) not in map(str, range(count)):
-        raise InputError(f"{path}: row {row}: 'label' must be a number from 0 to {count - 1}; got {value!r}")
-    return int(value)
+def _numbered(row: Record, start: str, labelled: bool = False) -> list[str]:
+    """Returns the texts in the columns `start`0, `start`1, …"""
+    count = sum(bool(re.fullmatch(rf"{start}\d+", name)) for name in row.values)
+    return [row.text(f"{start}{i}", labelled) for i in range(count)]
 
 
 @dataclasses.dataclass(frozen=True)

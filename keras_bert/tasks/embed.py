@@ -11,7 +11,7 @@ import numpy as np
 from keras_bert.arguments import Path, Pooling, check_rules, given
 from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches
 from keras_bert.data.examples import iterate_examples, label_of, number
-from keras_bert.data.tables import Rows, check_columns, printed_list, read_table, text_of
+from keras_bert.data.tables import Rows, check_columns, printed_list, read_table
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.tasks import embedding_scores
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
@@ -139,14 +139,12 @@ class Embed(WindowTask):
                                     ", ", Option("text_pair_column=…"), " or ", Option("label_column=…"))
             columns += [name for name in (pair, *negatives) if name]
         check_columns(path, names, (*columns, label))
-        for row, values in rows:
+        for row in rows:
             for column in negatives:
-                if isinstance(value := values.get(column), str) and isinstance(printed_list(value), list):
-                    raise InputError(f"{path}: row {row}: {column!r} must be a text; got the list {value:.40}; make a "
-                                     "column of each negative")
-            texts = tuple(text_of(path, row, values, column, label_column is not None) for column in columns)
-            value = label and label_of(path, row, values, label)
-            yield _example(path, texts, EmbedExample(texts, value, row))
+                if isinstance(value := row.values.get(column), str) and isinstance(printed_list(value), list):
+                    raise row.error(column, "a text, and no list", "; make a column of each negative")
+            texts = tuple(row.text(column, label_column is not None) for column in columns)
+            yield _example(path, texts, EmbedExample(texts, label and label_of(row, label), row.place))
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[EmbedExample], loss: str | None = None,

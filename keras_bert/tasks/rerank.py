@@ -9,8 +9,9 @@ import numpy as np
 
 from keras_bert.arguments import Activation, Aggregate, Path, is_missing
 from keras_bert.data.examples import Example, iterate_examples, label_of, number
-from keras_bert.data.tables import Rows, check_columns, printed_list, read_table, text_of, texts_of
+from keras_bert.data.tables import Rows, check_columns, printed_list, read_table
 from keras_bert.errors import InputError, MissingColumn, Option
+from keras_bert.files.json_files import Record
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
 from keras_bert.tasks.embed import HIGHEST, meanings
 from keras_bert.tasks.regress import NumberTask, correlations
@@ -85,16 +86,15 @@ class Rerank(NumberTask):
             raise MissingColumn(f"{path}: the columns must be text, text_pair and perhaps negative; or text, text_pair "
                                 f"and label; they are {', '.join(names)}")
         check_columns(path, names, (text_column, pair, label_of_pair))
-        for row, values in rows:
-            query = text_of(path, row, values, text_column, labelled=True)
+        for row in rows:
+            query = row.text(text_column, labelled=True)
             if label_of_pair:
-                example = Example(query, text_of(path, row, values, pair, labelled=True),
-                                  label_of(path, row, values, label_of_pair), row)
+                example = Example(query, row.text(pair, labelled=True), label_of(row, label_of_pair), row.place)
                 yield dataclasses.replace(example, label=number(path, example))
                 continue
             for column, label in ((pair, 1.0), *((negative, 0.0) for negative in negatives)):
-                for document in _texts(path, row, values, column, label == 0):
-                    yield Example(query, document, label, row)
+                for document in _texts(row, column, label == 0):
+                    yield Example(query, document, label, row.place)
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[Example], **settings: Any) -> Self:
@@ -181,15 +181,15 @@ class Rerank(NumberTask):
                 for score, logit in zip(self.answers(encoded, outputs), self._logits(encoded, outputs))]
 
 
-def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str, may_be_missing: bool) -> list[str]:
+def _texts(row: Record, column: str, may_be_missing: bool) -> list[str]:
     """Returns the text in a column of a row, or the texts of a list; none if there is no such value."""
-    value = values.get(column)
+    value = row.values.get(column)
     if is_missing(value) and may_be_missing:
         return []
     documents = printed_list(value) if isinstance(value, str) else value
     if isinstance(documents, list):
-        return texts_of(path, row, {column: documents}, column, labelled=True)
-    return [text_of(path, row, values, column, labelled=True)]
+        return row._replace(values={column: documents}).texts(column, labelled=True)
+    return [row.text(column, labelled=True)]
 
 
 def _is_binary(examples: Sequence[Example]) -> bool:
