@@ -92,7 +92,7 @@ def test_goemotions_as_published():
     ([{"text": "a", "x": ""}], {"label_columns": ["x"]}, "data: row 1: 'x' must be 0 or 1; got ''"),
     (FLAGS, {"label_columns": []}, r"label_columns must be different names, at least one; got \[\]"),
     (FLAGS, {"label_columns": ["joy", "y"]}, "there is no column 'y'"),
-    (FLAGS, {"label_columns": ["joy", "joy"]}, "label_columns must be different names, at least one; got .'joy', 'joy'"),
+    (FLAGS, {"label_columns": ["joy", "joy"]}, "label_columns must be different names, at least one; got .'joy', "),
     (FLAGS, {"label_columns": ["joy"], "label_column": "y"}, "label_column must be left out with label_columns"),
     (FLAGS, {}, "there is no column 'label'; the columns are text, thanks, joy, a, b; pass label_column=…"),
 ])
@@ -104,7 +104,7 @@ def test_invalid_labels_are_named(rows, columns, message):
 @pytest.mark.parametrize("columns, message", [
     ({}, "row 2: 'labels' must be numbers from 0 to 27; got '2,28', '28' among them"),
     ({"label_columns": ["x"]}, "label_columns must be left out with data_format=goemotions, which sets"),
-    ({"label_delimiter": ";"}, "label_delimiter must be left out with data_format=goemotions, which sets the columns; got ';'"),
+    ({"label_delimiter": ";"}, "label_delimiter must be left out with data_format=goemotions, which sets"),
 ])
 def test_invalid_files_of_goemotions(tmp_path, columns, message):
     (tmp_path / "a.tsv").write_text("so\t27\teezly\nno\t2,28\teezlx\n")

@@ -203,7 +203,7 @@ def steps(**values):
     (of_class("BertJapaneseTokenizer", "config.json"), "config.json: tokenizer_class must be BertTokenizer"),
     (of_class("XLMRobertaTokenizer"), "got 'XLMRobertaTokenizer', which splits texts in another way"),
     (steps(model={"type": "Unigram", "vocab": [["▁a", -1.0]]}, normalizer=None),
-     "tokenizer.json: must be a WordPiece tokenizer with a vocabulary; got 'Unigram'"),
+     "tokenizer.json: model: 'type' must be WordPiece; got 'Unigram'"),
     (steps(normalizer={"type": "NFC"}), "in tokenizer.json must be BertNormalizer, .*, not NFC, BertPreTokenizer"),
 ])
 def test_another_tokenizer_is_refused(folder, run, tmp_path, write, words):

@@ -42,17 +42,19 @@ class Keys:
         names = [repr(key) for key, value in values.items() if key not in known and value not in _EMPTY]
         return [f"{self.place}: keras_bert does not know {', '.join(names)}, which may change answers"] * bool(names)
 
-    def all_differences(self, values: Mapping[str, Any]) -> list[str]:
-        """Returns the lines of `differences` and of `unknown`."""
-        return [*(f"{self.place}: {key} {rule}" for key, rule in self.differences(values).items()),
-                *self.unknown(values)]
-
 
 @functools.cache
 def declared() -> dict[str, Keys]:
     """Returns the `Keys` by their places."""
     with open(os.path.join(os.path.dirname(__file__), "declared_keys.toml"), "rb") as file:
         return {place: Keys(place, **groups) for place, groups in tomllib.load(file).items()}
+
+
+def all_differences(values_by_place: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Returns the lines about keys and values that this package cannot follow or does not know."""
+    return [line for place, values in values_by_place.items() for line in (
+        *(f"{place}: {key} {rule}" for key, rule in declared()[place].differences(values).items()),
+        *declared()[place].unknown(values))]
 
 
 def check_followed(folder: Path, differences: Collection[str]) -> None:

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from keras_bert.arguments import Path, broken_rule, is_missing
@@ -106,6 +106,12 @@ class Record(NamedTuple):
         value = self.values.get(name)
         if type(value) is not kind and (rule := broken_rule(value, kind)):
             raise self.error(name, rule)
+        return value
+
+    def one_of(self, name: str, choices: Iterable[Any], default: Any = None, cure: str = "") -> Any:
+        """Returns a value that must be one of these; if there is none, `default`, which must be, too."""
+        if (value := self.values.get(name, default)) not in (choices := list(choices)):
+            raise self.error(name, " or ".join(str(choice) for choice in choices if choice is not None), cure)
         return value
 
     def text(self, name: str, labelled: bool = False) -> str:

@@ -16,9 +16,9 @@ from typing import Any
 from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
-from keras_bert.files.declared_keys import declared
+from keras_bert.files.declared_keys import all_differences
 from keras_bert.files.failures import naming_damage, reading
-from keras_bert.files.json_files import read_json, read_object
+from keras_bert.files.json_files import Record, read_json, read_object
 from keras_bert.text.vocabulary import (
     CONTINUES,
     INSTEAD,
@@ -155,7 +155,7 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     follows_steps = name in _BACKENDS and bool(stored)
     notes: list[str] = []
 
-    differences += declared()[CONFIG].all_differences(settings)
+    differences += all_differences({CONFIG: settings})
     rules = _rules(stored)
     if follows_steps or rules:
         differences += _other_steps(folder, stored)
@@ -196,12 +196,9 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
                (TRANSFORMER, "model_max_length", given.get("model_max_length")),
                *_lengths(folder, config, settings, transformer)]
     max_length = _max_length(folder, lengths, config.get("max_position_embeddings"))
-    sides = [(CONFIG, "truncation_side", settings.get("truncation_side")),
-             (TOKENIZER, "the direction of truncation", str((stored.get("truncation") or {}).get(
-                 "direction", "right")).lower())]
-    file, key, side = next((file, key, side) for file, key, side in sides if side)
-    if side not in ("left", "right"):
-        raise InputError(f"{os.path.join(folder, file)}: {key} must be left or right; got {side!r:.60}")
+    side = Record(os.path.join(folder, CONFIG), "", settings).one_of("truncation_side", (None, "left", "right"))
+    truncation = Record(os.path.join(folder, TOKENIZER), "truncation", stored.get("truncation") or {})
+    side = side or truncation.one_of("direction", ("Left", "Right"), "Right").lower()
     word_length = settings.get("max_input_chars_per_word") if is_ours else follows_steps and stored["model"].get(
         "max_input_chars_per_word")
     arguments = rules | {"max_length": max_length, "has_segments": has_segments, "truncation_side": side,
@@ -216,9 +213,9 @@ def _transformer(folder: str) -> tuple[dict[str, Any], dict[str, Any], list[str]
     transformer = read_object(os.path.join(folder, file))
     by_input = transformer.get("processing_kwargs") or {}
     calls = (by_input.get("text") or {}) | (by_input.get("common") or {})
-    places = TRANSFORMER, f"{TRANSFORMER}: processing_kwargs", f"{TRANSFORMER}: processing_kwargs: text"
-    return transformer, calls, [line for place, values in zip(places, (transformer, by_input, calls))
-                                for line in declared()[place].all_differences(values)]
+    return transformer, calls, all_differences({
+        TRANSFORMER: transformer, f"{TRANSFORMER}: processing_kwargs": by_input,
+        f"{TRANSFORMER}: processing_kwargs: text": calls})
 
 
 def _listed(tokens: Any) -> list:
@@ -251,12 +248,10 @@ def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str
     if listed and not model:
         return path, listed, []
     path, model = os.path.join(folder, TOKENIZER), model or {}
-    if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
-        raise InputError(f"{path}: must be a WordPiece tokenizer with a vocabulary; got {model.get('type')!r:.60}"
-                         f"{_OTHER_TYPES.get(str(model.get('type')), '')}; {INSTEAD}")
-    if (prefix := model.get("continuing_subword_prefix", CONTINUES)) != CONTINUES:
-        raise InputError(f"{path}: continuing_subword_prefix must be {CONTINUES}; got {prefix!r:.60}; {INSTEAD}")
-    tokens = _by_id(path, model["vocab"].items(), config)
+    wordpiece = Record(path, "model", model)
+    wordpiece.one_of("type", ["WordPiece"], "WordPiece", f"{_OTHER_TYPES.get(str(model.get('type')), '')}; {INSTEAD}")
+    wordpiece.one_of("continuing_subword_prefix", [CONTINUES], CONTINUES, f"; {INSTEAD}")
+    tokens = _by_id(path, wordpiece.get("vocab", dict).items(), config)
     if listed is None:
         return path, tokens, []
     if _ids(listed) == _ids(tokens):
@@ -307,10 +302,9 @@ def _other_steps(folder: str, stored: dict) -> list[str]:
         raise InputError(f"{folder}: {problem}; {INSTEAD}")
     expected = [*["Lowercase"] * (steps[0] == "Lowercase"), "BertNormalizer", *["NFC"] * ("NFC" in steps),
                 "BertPreTokenizer"]
-    parts = {"": stored, ": BertNormalizer": normalizers["BertNormalizer"]} | {
-        f": {name}": stored.get(name) or {} for name in ("model", "truncation", "padding")}
-    return [problem] * (steps != expected) + [
-        line for name, values in parts.items() for line in declared()[TOKENIZER + name].all_differences(values)]
+    return [problem] * (steps != expected) + all_differences(
+        {TOKENIZER: stored, f"{TOKENIZER}: BertNormalizer": normalizers["BertNormalizer"]} | {
+            f"{TOKENIZER}: {name}": stored.get(name) or {} for name in ("model", "truncation", "padding")})
 
 
 def _second_segment(step: dict | None, cls: tuple[str, int | None],
@@ -393,10 +387,9 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     path = os.path.join(folder, KERAS_HUB_VOCABULARY)
     if not os.path.exists(path):
         return None
-    if stored["class_name"] != "BertTokenizer":
-        raise InputError(f"{os.path.join(folder, TOKENIZER)}: class_name must be BertTokenizer; "
-                         f"got {stored['class_name']!r:.60}; {INSTEAD}")
-    values = stored["config"]
+    preset = Record(os.path.join(folder, TOKENIZER), "", stored)
+    preset.one_of("class_name", ["BertTokenizer"], cure=f"; {INSTEAD}")
+    values = preset.get("config", dict)
     # KerasHub's `strip_accents` is False by default, even for checkpoints that were trained without accents. So False
     # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
     guessed = {"strip_accents": values.get("strip_accents") or None, "normalization": None}
@@ -412,4 +405,4 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
                  "max_length": _max_length(folder, lengths, backbone.get("max_sequence_length")),
                  "has_segments": backbone.get("num_segments") != 1}
     return TokenizerFiles(tokens, arguments | more,
-                          differences=tuple(declared()[f"{TOKENIZER}: config"].all_differences(values)))
+                          differences=tuple(all_differences({f"{TOKENIZER}: config": values})))
