@@ -15,7 +15,7 @@ from keras_bert.tasks.squad import read_questions
 
 
 def read_numbers(path, **options):
-    return [number(path, example) for example in iterate_examples(path, **options)]
+    return [example.label for example in iterate_examples(path, read_label=number, **options)]
 
 
 def refusal(read, path):
@@ -213,7 +213,7 @@ def test_a_line_names_the_file_and_the_place(tmp_path, read, name, data_format, 
 
 
 @pytest.mark.parametrize("files, data_format, message", [
-    ({"seq.out": "O O\n"}, None, "/seq.out: row 2: must have as many tags as words, 1; got 0"),
+    ({"seq.out": "O O\n"}, None, ": row 2: seq.in and seq.out must have the same rows; got 'stop' and ''"),
     ({"seq.out": "O\nO\n"}, None, "/seq.out: row 1: must have as many tags as words, 2; got 1"),
     ({"seq.out": "O slot\nO\n"}, None, f"/seq.out: row 1: {A_TAG} 'slot'"),
     ({}, None, "/seq.out: cannot be read: No such file or directory"),

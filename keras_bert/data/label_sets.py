@@ -3,11 +3,11 @@
 import csv
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from keras_bert.arguments import Path, check_rules, is_missing
-from keras_bert.data.examples import Columns, Example, choose_columns, iterate_table
+from keras_bert.data.examples import Columns, Example, iterate_examples
 from keras_bert.data.tables import Rows, printed_list
 from keras_bert.errors import Option
 from keras_bert.files.json_files import Record
@@ -49,8 +49,6 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
     Raises:
         InputError: the file is invalid; the message names the file, the row and the column.
     """
-    columns = choose_columns(path, text_column, text_pair_column, label_column, data_format, FORMATS)
-    read_label: Callable = functools.partial(_listed, delimiter=label_delimiter, names=_NAMES.get(data_format or ""))
     without_format = ["left out with ", Option(f"data_format={data_format}"), ", which sets the columns"]
     check_rules(
         ("label_columns", label_columns, "different names, at least one",
@@ -60,10 +58,10 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
          not label_columns or label_column in (None, "label")),
         ("label_delimiter", label_delimiter, without_format, not data_format or label_delimiter == ","))
     if label_columns and label_column:
-        columns, read_label = Columns(text_column, text_pair_column, label_columns), _flagged
-    elif label_column == "label" and not data_format:
-        columns = Columns(text_column, text_pair_column, label_column, other_label="labels")
-    return iterate_table(path, columns, data_format, read_label)
+        return iterate_examples(path, text_column, text_pair_column, label_columns, read_label=_flagged)
+    read_label = functools.partial(_listed, delimiter=label_delimiter, names=_NAMES.get(data_format or ""))
+    return iterate_examples(path, text_column, text_pair_column, label_column, data_format, read_label, FORMATS,
+                            other_label="labels" if label_column == "label" else None)
 
 
 def _listed(row: Record, column: str, delimiter: str, names: list[str] | None) -> tuple[str, ...]:

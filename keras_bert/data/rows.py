@@ -64,11 +64,15 @@ def lines(path: Path) -> Iterator[tuple[int, float, str]]:
 
 
 def paired_lines(folder: Path, first: str, second: str) -> Iterator[tuple[int, str, str]]:
-    """Yields (row, line, line) for the lines, stripped, of two files of a folder that are not both blank."""
+    """Yields (row, line, line) for the lines, stripped, of two files of a folder that are not both blank; raises an
+    InputError if one of them is."""
     files = (lines(os.path.join(folder, name)) for name in (first, second))
     for row, pair in enumerate(itertools.zip_longest(*files, fillvalue=(0, 1.0, "")), 1):
         one, other = (line.strip() for _, _, line in pair)
-        if one or other:
+        if bool(one) != bool(other):
+            raise InputError(f"{folder}: row {row}: {first} and {second} must have the same rows; "
+                             f"got {one!r:.40} and {other!r:.40}")
+        if one:
             yield row, one, other
 
 

@@ -263,15 +263,8 @@ def _read_memory(table: Rows, *_: Any) -> Table:
 
 def _read_folder(folder: Path, *_: Any) -> Table:
     """Reads the folder of a data set of intents and slots (Goo et al., 2018)."""
-    return ["text", "label"], _folder_rows(folder)
-
-
-def _folder_rows(folder: Path) -> Iterator[Record]:
-    for row, text, label in paired_lines(folder, "seq.in", "label"):
-        if not (text and label):
-            raise InputError(f"{folder}: row {row}: seq.in and label must have the same rows; "
-                             f"got {text!r:.40} and {label!r:.40}")
-        yield Record(folder, row, {"text": text, "label": label})
+    return ["text", "label"], (Record(folder, row, {"text": text, "label": label})
+                               for row, text, label in paired_lines(folder, "seq.in", "label"))
 
 
 def _read_objects(objects: Callable[[], Iterable[Record]]) -> Table:
