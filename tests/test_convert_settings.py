@@ -168,7 +168,7 @@ def test_fewer_positions_shorten_the_inputs(folders, tmp_path):
     ("intent", {"threshold": "x"}, "settings of the task intent: threshold must be a number; got 'x'"),
     ("intent", {"pairs": "no"}, "settings of the task intent: pairs must be True or False; got 'no'"),
     ("intent", {"colour": 1}, "settings of the task intent: got an unexpected keyword argument 'colour'"),
-    ("intent", {"columns": 3}, "columns must be an object; got 3"),
+    ("intent", {"columns": 3}, "'columns' must be an object; got 3"),
     ("intent", {"task": "multilabel", "thresholds": ["high", "low"]}, "settings of the task multilabel"),
     ("tag", {"unit": "page"}, "settings of the task tag: unit must be one of word, character; got 'page'"),
     ("span", {"doc_stride": 0}, "settings of the task span: doc_stride must be at least 1; got 0"),

@@ -5,7 +5,7 @@ from typing import Any
 
 from keras_bert.arguments import Activation, Path, given
 from keras_bert.errors import InputError, Option
-from keras_bert.files.failures import naming_damage
+from keras_bert.files.failures import at, naming_damage
 from keras_bert.tasks import TASKS, restored
 from keras_bert.tasks.embed import prompts_of
 from keras_bert.weights import open_weights
@@ -68,11 +68,9 @@ def with_task(source: Source) -> Source:
                   "0.5 for each",)
     if settings["task"] in TASKS:
         task, _ = restored(settings | ({} if labels is None else {"labels": labels}), source.path)
-        try:
+        with at(source.path):
             if tokenizer := source.tokenizer:
                 task.check_tokenizer(tokenizer)
-        except InputError as error:
-            raise InputError(f"{source.path}: ", *error.parts) from None
     return dataclasses.replace(source, settings=settings, notes=notes)
 
 

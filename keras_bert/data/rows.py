@@ -36,8 +36,8 @@ UnparsedRow = tuple[int, float, Any]
 class RowFormat(NamedTuple):
     """How the rows of a file are read."""
 
-    # Takes a path and the columns of a file without a header; returns the columns, None if each row has its own, and
-    # the rows. A first line with one of the given columns is a header all the same.
+    # Takes a path and the columns of a file without a header, or those of a Parquet file that are read; returns the
+    # columns, None if each row has its own, and the rows. A first line with one of the given columns is a header.
     open: Callable[[Path, Sequence[str] | None], tuple[list[str] | None, Iterator[UnparsedRow]]]
     # Takes the path, the number of a row and the row; returns its cells, or its values by the names of their columns.
     cells: Callable[[Path, int, Any], list[str] | dict[str, Any]]
@@ -89,12 +89,6 @@ def byte_lines(path: Path, unit: str = "row") -> Iterator[tuple[int, float, byte
                 yield row, read / max(read, size), line
         except (EOFError, zlib.error) as error:
             raise InputError(f"{path}: cannot be read: {error}") from None
-
-
-def json_lines(path: Path) -> Iterator[tuple[int, float, dict[str, Any]]]:
-    """Yields (row, fraction of the file read so far, object) for each line of a JSON Lines file that is not blank."""
-    for row, share, line in _open_json_lines(path, None)[1]:
-        yield row, share, _json_cells(path, row, line)
 
 
 def json_values(path: Path) -> list[Any]:
@@ -307,7 +301,7 @@ def _named(path: Path, row: int, values: list[str], columns: Sequence[str], may_
 
 
 def _open_parquet(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
-    rows = parquet_rows(path)
+    rows = parquet_rows(path, header)
     return next(rows), rows
 
 

@@ -15,16 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from keras_bert.arguments import Data, Path, is_table, replace_surrogates
-from keras_bert.data.rows import (
-    NO_QUOTING,
-    ROW_FORMATS,
-    RowFormat,
-    UnparsedRow,
-    class_of,
-    json_rows,
-    paired_lines,
-    suffix_of,
-)
+from keras_bert.data.rows import NO_QUOTING, ROW_FORMATS, RowFormat, class_of, json_rows, paired_lines, suffix_of
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.files.json_files import Record
 
@@ -244,7 +235,7 @@ def printed_list(text: str) -> Any:
 def _read_rows(form: RowFormat, path: Path, header: Sequence[str] | None, may_be_short: bool) -> Table:
     columns, rows = form.open(path, header)
 
-    def parsed(rows: Iterable[UnparsedRow]) -> Iterator[Record]:
+    def parsed(rows: Iterable[tuple[int, float, Any]]) -> Iterator[Record]:
         return (Record(path, number, form.parse(path, number, row, columns, may_be_short)) for number, _, row in rows)
 
     if columns is None:  # the file is read twice, as the columns are those of all rows

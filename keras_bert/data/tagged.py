@@ -5,7 +5,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -149,24 +149,18 @@ def spans_of(labels: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _read_conll(path: Path) -> Iterator[TaggedExample]:
-    for rows, words, tags in _sentences(path):
-        for row, word in zip(rows, words):
-            if not word.strip():
-                raise InputError(f"{path}: row {row}: must have a word in the first column; got {word!r}")
-        yield TaggedExample(words, tags, rows[0])
+    for row, words, tags in _sentences(path, "a word in the first column", lambda columns: columns[0].strip() != ""):
+        yield TaggedExample(words, tags, row)
 
 
 def _read_klue_ner(path: Path) -> Iterator[TaggedText]:
-    for rows, characters, tags in _sentences(path):
-        for row, character in zip(rows, characters):
-            if tags is None or len(character) != 1:
-                raise InputError(f"{path}: row {row}: must have one character and a tag; got {character!r}")
-        assert tags  # a sentence has a row, and each row a tag
+    for row, characters, tags in _sentences(path, "one character and a tag", lambda columns: (
+            len(columns) > 1 and len(columns[0]) == 1)):
         text = "".join(characters)
         # A few entities of the published files begin with a space.
         spans = [(*_trimmed(text, first, end), tags[first][2:]) for first, end in spans_of(tags)
                  if not text[first:end].isspace()]
-        yield _tagged_text(text, spans, rows[0])
+        yield _tagged_text(text, spans, row)
 
 
 def _read_naver_ner(path: Path) -> Iterator[TaggedExample]:
@@ -259,9 +253,9 @@ class _Line(NamedTuple):
     columns: list[str]
 
 
-def _sentences(path: Path) -> Iterator[tuple[list[int], list[str], list[str] | None]]:
-    """Yields the rows, the words and the tags of each sentence: the words are the first column; the tags are the last
-    column as BIO, or None if there is only one column."""
+def _sentences(path: Path, rule: str, holds: Callable[[list[str]], bool]) -> Iterator[tuple[int, list[str], Any]]:
+    """Yields the first row, the words and the tags of each sentence: the words are the first column; the tags are the
+    last column as BIO, or None if there is only one column. The columns of each row must have what `rule` says."""
     count: int | None = None
     block: list[_Line] = []
     for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
@@ -277,11 +271,13 @@ def _sentences(path: Path) -> Iterator[tuple[list[int], list[str], list[str] | N
                 if len(columns) != count:
                     raise InputError(
                         f"{path}: row {row}: must have {count} columns, like the rows before; got {len(columns)}")
+                if not holds(columns):
+                    raise InputError(f"{path}: row {row}: must have {rule}; got {columns[0]!r}")
             rows = [entry.row for entry in sentence]
             words, tags = ([entry.columns[i] for entry in sentence] for i in (0, -1))
             if rows[0] == 1 and count > 1 and not _TAG.fullmatch(tags[0]):
                 raise InputError(f"{path}: row 1: a tag {_RULE}; got {tags[0]!r}; if this is a header, delete it")
-            yield rows, words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
+            yield rows[0], words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
 
 
 def _without_comments(block: list[_Line], count: int | None) -> list[_Line]:

@@ -39,6 +39,15 @@ def saving() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def at(place: object) -> Iterator[None]:
+    """Puts a place, for example a path, before the message of an InputError."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: ", *error.parts) from None
+
+
+@contextlib.contextmanager
 def naming_damage(path: Path) -> Iterator[None]:
     """Turns Python's errors about values of another type or form into an InputError that names `path`, for values in a
     file that no other check names."""

@@ -56,7 +56,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    with open(path, encoding="utf-8-sig") as file:  # editors on Windows write a byte order mark
+    with reading(path), open(path, encoding="utf-8-sig") as file:  # editors on Windows write a byte order mark
         try:
             return json.load(file)
         except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, a number too long, brackets too deep
@@ -67,8 +67,7 @@ def read_object(path: Path, required: bool = False) -> dict[str, Any]:
     """Returns the object in a JSON file; empty if there is no such file and it is not `required`."""
     if not required and not os.path.exists(path):
         return {}
-    with reading(path):
-        values = read_json(path)
+    values = read_json(path)
     if not isinstance(values, dict):
         raise InputError(f"{os.fspath(path)}: must hold one JSON object; got {values!r:.100}")
     return values

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from keras_bert.arguments import Path
-from keras_bert.data.rows import json_lines, lines, parquet_rows, suffix_of
+from keras_bert.data.rows import ROW_FORMATS, lines, suffix_of
 from keras_bert.data.tables import check_columns
 from keras_bert.files.json_files import Record
 
@@ -73,11 +73,8 @@ def _read_text(path: Path) -> Iterator[tuple[float, list[str]]]:
 
 
 def _read_rows(path: Path, text_column: str) -> Iterator[tuple[float, list[str]]]:
-    rows: Iterator
-    if suffix_of(path) == ".jsonl":
-        rows = json_lines(path)
-    else:
-        rows = parquet_rows(path, [text_column])
-        check_columns(path, next(rows), [text_column])
-    for row, share, values in rows:
-        yield share, Record(path, row, values).text(text_column).split("\n")
+    form = ROW_FORMATS[suffix_of(path)]
+    columns, rows = form.open(path, [text_column])
+    check_columns(path, columns or [text_column], [text_column])
+    for row, share, cells in rows:
+        yield share, Record(path, row, form.parse(path, row, cells, columns)).text(text_column).split("\n")

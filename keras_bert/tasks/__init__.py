@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from keras_bert.arguments import Path, check, did_you_mean
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn, Option
-from keras_bert.files.json_files import read_json, read_object, write_json
+from keras_bert.files.failures import at
+from keras_bert.files.json_files import Record, read_json, read_object, write_json
 from keras_bert.tasks.base import Answers, Card, Encoded, Task, run_model
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction, TextTask
@@ -115,13 +116,10 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
         InputError: the task is unknown; or a setting is unknown, missing or of another type.
     """
     settings = {"task": None, "columns": {}} | settings
-    task, columns = settings.pop("task"), settings.pop("columns")
-    try:
+    columns = Record(path, "", settings).get("columns", dict)
+    task, _ = settings.pop("task"), settings.pop("columns")
+    with at(path):
         task_class = find_task(task)
-    except InputError as error:
-        raise InputError(f"{path}: ", *error.parts) from None
-    if not isinstance(columns, dict):
-        raise InputError(f"{path}: columns must be an object; got {columns!r:.100}")
     try:
         inspect.signature(task_class).bind(**settings)
         check(task_class, settings)

@@ -17,7 +17,7 @@ from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.declared_keys import all_differences
-from keras_bert.files.failures import naming_damage, reading
+from keras_bert.files.failures import naming_damage
 from keras_bert.files.json_files import Record, read_json, read_object
 from keras_bert.text.vocabulary import (
     CONTINUES,
@@ -122,8 +122,7 @@ def _transformer_folder(folder: str) -> str:
 def read_modules(folder: Path) -> dict[str, str]:
     """Returns the classes of the modules of a sentence-transformers folder, in order, and their subfolders."""
     file = os.path.join(folder, MODULES)
-    with reading(file):
-        values = read_json(file)
+    values = read_json(file)
     try:
         modules = {_LIBRARY_MODULE.sub("", value["type"]): value["path"] for value in values}
         is_inside = all(path == os.path.basename(path) != ".." for path in modules.values())
@@ -233,12 +232,8 @@ def describe_casing(lower_case: bool) -> str:
 def _tokenizer_class(folder: str, settings: dict, config: dict) -> str | None:
     """Returns the name of the tokenizer's class, or None; raises an InputError if it has other rules than BERT's."""
     file, values = (CONFIG, settings) if settings.get("tokenizer_class") else ("config.json", config)
-    name = values.get("tokenizer_class")
-    if name not in (None, *_BERT, *_BACKENDS):
-        raise InputError(
-            f"{os.path.join(folder, file)}: tokenizer_class must be BertTokenizer, or PreTrainedTokenizerFast with "
-            f"BERT's steps in {TOKENIZER}; got {name!r:.60}, which splits texts in another way; {INSTEAD}")
-    return name
+    return Record(os.path.join(folder, file), "", values).one_of(
+        "tokenizer_class", (None, *_BERT, *_BACKENDS), cure=f", which splits texts in another way; {INSTEAD}")
 
 
 def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str], list[str]]:

@@ -17,6 +17,7 @@ import numpy as np
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files.declared_keys import all_differences
+from keras_bert.files.failures import at
 from keras_bert.files.json_files import Record, read_object, write_json
 from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
 from keras_bert.weights.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
@@ -82,10 +83,8 @@ def _read_config(backbone: Record, files: tokenizer_files.TokenizerFiles | None)
     known = {name: backbone.values[field] for field, name in _FIELDS.items() if field in backbone.values}
     pad_id = files and files.vocabulary.index("[PAD]")
     known |= {"hidden_act": _ACTIVATION, "layer_norm_eps": _EPSILON, "pad_token_id": pad_id}
-    try:
+    with at(backbone):
         return BertConfig.from_dict(known | {"attention_probs_dropout_prob": known.get("hidden_dropout_prob")})
-    except InputError as error:
-        raise InputError(f"{backbone}: {error}") from None
 
 
 def _with_task(source: Source) -> Source:
