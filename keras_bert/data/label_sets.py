@@ -65,19 +65,19 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
 
 
 def _listed(row: Record, column: str, delimiter: str, names: list[str] | None) -> tuple[str, ...]:
-    text = f"a text with {delimiter!r} between the labels"
-    value: Any = [] if is_missing(row.values[column]) else row.values[column]
+    value = row.values[column]
+    value = [] if is_missing(value) else value
     if isinstance(value, str) and _LIST.fullmatch(value.strip()):
         value = printed_list(value)
         if isinstance(value, str) and not re.fullmatch(r"\([^'\"]*\)", value):
-            raise row.error(column, f"a list as JSON or Python prints it, or {text}", *FLAGS_CURE)
+            raise row.error(column, f"a list as JSON or Python prints it, or {_text(delimiter)}", *FLAGS_CURE)
     if value and isinstance(value, list) and delimiter != ",":
-        raise row.error(column, text, "; for a list, leave out ", Option("label_delimiter"))
+        raise row.error(column, _text(delimiter), "; for a list, leave out ", Option("label_delimiter"))
     labels = _split(value, delimiter) if isinstance(value, str) else value
     if labels is None and value is not None:
         raise row.error(column, "labels with a quote at both ends or none")
     if not isinstance(labels, list):
-        raise row.error(column, f"a list of labels, [] for none, or {text}", *FLAGS_CURE)
+        raise row.error(column, f"a list of labels, [] for none, or {_text(delimiter)}", *FLAGS_CURE)
     if not all(map(_is_label, labels)):
         raise row.error(column, "labels that are texts or whole numbers, and not empty", *FLAGS_CURE)
     flags = [flag for label in labels for flag in re.split(r"[\s,;|]+", str(label).strip().lower())]  # perhaps
@@ -91,6 +91,10 @@ def _listed(row: Record, column: str, delimiter: str, names: list[str] | None) -
         if label not in map(str, range(len(names))):
             raise row.error(column, f"numbers from 0 to {len(names) - 1}", f", {label!r} among them")
     return tuple(sorted(names[int(label)] for label in labels))
+
+
+def _text(delimiter: str) -> str:
+    return f"a text with {delimiter!r} between the labels"
 
 
 def _is_label(value: Any) -> bool:

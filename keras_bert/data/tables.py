@@ -20,7 +20,8 @@ from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, U
 from keras_bert.files.json_files import Record
 
 T = TypeVar("T")
-Row = tuple[int, dict[str, Any]]  # the place and the values of a `Record`
+Row = tuple[int, dict[str, Any]]  # the number of the line or record, from 1, the header included; the values
+_Unchecked = tuple[list[str], Iterator[Row]]
 Table = tuple[list[str], Iterator[Record]]  # the columns; the rows, each with all columns
 # Another way to say how to read a file, for callers that know published data sets.
 PUBLISHED = ", or be of a published data set, which ", Option("data_format"), " must name"
@@ -127,10 +128,11 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
     if not columns:
         raise InputError(f"{path}: must have columns and rows; it is empty")
     check_columns(path, columns, required)
-    rows = at_least_one(rows, f"{path}: must have rows; it has only a header: {', '.join(columns)}")
+    records = at_least_one(itertools.starmap(functools.partial(Record, path), rows),
+                           f"{path}: must have rows; it has only a header: {', '.join(columns)}")
     may_be_quoted = not kind and not isinstance(path, Rows) and suffix_of(path) == ".tsv"  # no published format
-    rows = _watch_for_quotes(path, rows) if may_be_quoted else rows
-    return columns, rows if (unread := _UNREAD.get()) is None else _watch_columns(columns, rows, unread)
+    records = _watch_for_quotes(path, records) if may_be_quoted else records
+    return columns, records if (unread := _UNREAD.get()) is None else _watch_columns(columns, records, unread)
 
 
 def at_least_one(items: Iterable[T], message: str) -> Iterator[T]:
@@ -180,7 +182,7 @@ def _watch_columns(columns: list[str], rows: Iterator[Record], unread: list[str]
     for row in itertools.islice(rows, 1):  # the others are read alike
         watched: Any = _WatchedRow(row.values)
         watched.read = set()
-        yield row._replace(values=watched)
+        yield Record(row.file, row.place, watched)
         unread += [name for name in columns if name not in {*unread, *watched.read}]
     yield from rows
 
@@ -232,36 +234,36 @@ def printed_list(text: str) -> Any:
     return text
 
 
-def _read_rows(form: RowFormat, path: Path, header: Sequence[str] | None, may_be_short: bool) -> Table:
+def _read_rows(form: RowFormat, path: Path, header: Sequence[str] | None, may_be_short: bool) -> _Unchecked:
     columns, rows = form.open(path, header)
 
-    def parsed(rows: Iterable[tuple[int, float, Any]]) -> Iterator[Record]:
-        return (Record(path, number, form.parse(path, number, row, columns, may_be_short)) for number, _, row in rows)
+    def parsed(rows: Iterable[tuple[int, float, Any]]) -> Iterator[Row]:
+        return ((number, form.parse(path, number, row, columns, may_be_short)) for number, _, row in rows)
 
     if columns is None:  # the file is read twice, as the columns are those of all rows
         return _read_objects(lambda: parsed(form.open(path, header)[1]))
     return columns, parsed(rows)
 
 
-def _read_json(path: Path, *_: Any) -> Table:
-    rows = [Record(path, row, _flat(values)) for row, values in json_rows(path)]
+def _read_json(path: Path, *_: Any) -> _Unchecked:
+    rows = [(row, _flat(values)) for row, values in json_rows(path)]
     return _read_objects(lambda: rows)
 
 
-def _read_memory(table: Rows, *_: Any) -> Table:
-    return _read_objects(lambda: map(Record, itertools.repeat(table), table.numbers or itertools.count(1), table.rows))
+def _read_memory(table: Rows, *_: Any) -> _Unchecked:
+    return _read_objects(lambda: zip(table.numbers or itertools.count(1), table.rows))
 
 
-def _read_folder(folder: Path, *_: Any) -> Table:
+def _read_folder(folder: Path, *_: Any) -> _Unchecked:
     """Reads the folder of a data set of intents and slots (Goo et al., 2018)."""
-    return ["text", "label"], (Record(folder, row, {"text": text, "label": label})
+    return ["text", "label"], ((row, {"text": text, "label": label})
                                for row, text, label in paired_lines(folder, "seq.in", "label"))
 
 
-def _read_objects(objects: Callable[[], Iterable[Record]]) -> Table:
+def _read_objects(objects: Callable[[], Iterable[Row]]) -> _Unchecked:
     """Reads the rows that each call of `objects` returns."""
-    columns: dict[str, Any] = dict.fromkeys(name for row in objects() for name in row.values)  # in constant memory
-    return list(columns), (Record(row.file, row.place, columns | row.values) for row in objects())
+    columns: dict[str, Any] = dict.fromkeys(name for _, values in objects() for name in values)  # in constant memory
+    return list(columns), ((row, columns | values) for row, values in objects())
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
@@ -270,7 +272,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
                      for name, value in inner.items()}
 
 
-_READERS: dict[str | None, Callable[..., Table]] = {
+_READERS: dict[str | None, Callable[..., _Unchecked]] = {
     None: _read_memory, **{suffix: functools.partial(_read_rows, form) for suffix, form in ROW_FORMATS.items()},
     ".json": _read_json, "snips": _read_folder,
 }

@@ -1,5 +1,6 @@
 """JSON files, and checks of the values in them."""
 
+import dataclasses
 import datetime
 import decimal
 import json
@@ -7,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from keras_bert.arguments import Path, broken_rule, is_missing
 from keras_bert.errors import InputError
@@ -73,7 +74,8 @@ def read_object(path: Path, required: bool = False) -> dict[str, Any]:
     return values
 
 
-class Record(NamedTuple):
+@dataclasses.dataclass(slots=True)
+class Record:
     """An object in a file, or a row of a table, whose values are checked when they are read. Its str is its place in
     error messages: `a.json: article 1, paragraph 2`.
 
@@ -131,8 +133,9 @@ class Record(NamedTuple):
 
     def records(self, name: str, item: str) -> Iterator["Record"]:
         """Yields the objects in a list, whose places end in `item` and their numbers."""
+        place = f"{self.where}, {item} ".removeprefix(", ")
         for number, values in enumerate(self.get(name, list), 1):
-            record = Record(self.file, f"{self.where}, {item} {number}".removeprefix(", "), values)
+            record = Record(self.file, f"{place}{number}", values)
             if not isinstance(values, dict):
                 raise InputError(f"{record}: must be an object; got {values!r:.40}")
             yield record

@@ -37,9 +37,15 @@ def _read_swag(path: Path | Rows) -> Table:
     """Reads the .csv files of SWAG (Zellers et al., 2018), or rows with the same columns. The words that all endings of
     a prompt begin with are in a column of their own."""
     names, rows = read_table(path, ("sent1", "sent2"), other=PUBLISHED)
-    return names, (row._replace(values=row.values | {
-        "prompt": row.text("sent1"), "choices": [f"{row.text('sent2')} {ending}" for ending in _numbered(row, "ending")]
-    }) for row in rows)
+    columns = _numbered(names, "ending")
+    return ["prompt", "choices", *names], (Record(path, row.place, {
+        "prompt": row.text("sent1"), "choices": [f"{row.text('sent2')} {row.text(column)}" for column in columns],
+        "label": row.values.get("label")}) for row in rows)
+
+
+def _numbered(names: Iterable[str], start: str) -> list[str]:
+    """Returns `start`0, `start`1, …, as many as there are such names."""
+    return [f"{start}{i}" for i in range(sum(bool(re.fullmatch(rf"{start}\d+", name)) for name in names))]
 
 
 FORMATS: dict[str, Callable[..., Table]] = {
@@ -67,9 +73,9 @@ def read_choices(path: Path | Rows, data_format: str | None = None) -> Iterator[
         read_table, required=["prompt"], other=PUBLISHED)
     names, rows = read(path)
     labelled, count = "label" in names and not data_format, 0
+    columns = [] if "choices" in names else _numbered(names, "choice")
     for row in rows:
-        is_list = "choices" in row.values
-        choices = row.texts("choices", labelled) if is_list else _numbered(row, "choice", labelled)
+        choices = [row.text(column, labelled) for column in columns] or row.texts("choices", labelled)
         count = count or len(choices)
         if len(choices) < 2 or len(choices) != count:
             rule = f"{count} choices as the first row" if count > 1 else "two choices or more"
@@ -78,12 +84,6 @@ def read_choices(path: Path | Rows, data_format: str | None = None) -> Iterator[
             raise row.error("label", f"a number from 0 to {count - 1}")
         label = int(row.values["label"]) if "label" in names else None
         yield ChoiceExample(row.text("prompt", labelled), choices, label, row.place)
-
-
-def _numbered(row: Record, start: str, labelled: bool = False) -> list[str]:
-    """Returns the texts in the columns `start`0, `start`1, …"""
-    count = sum(bool(re.fullmatch(rf"{start}\d+", name)) for name in row.values)
-    return [row.text(f"{start}{i}", labelled) for i in range(count)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -184,7 +184,7 @@ def _texts(row: Record, column: str, may_be_missing: bool) -> list[str]:
         return []
     documents = printed_list(value) if isinstance(value, str) else value
     if isinstance(documents, list):
-        return row._replace(values={column: documents}).texts(column, labelled=True)
+        return Record(row.file, row.place, {column: documents}).texts(column, labelled=True)
     return [row.text(column, labelled=True)]
 
 

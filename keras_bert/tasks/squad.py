@@ -86,7 +86,7 @@ def _read_rows(path: Path | Rows) -> Iterator[_Question]:
             for name in ("question", "context"):
                 row.text(name, labelled=True)
         if values["answers"] is not None:
-            answers = row._replace(values=row.get("answers", dict))
+            answers = Record(path, row.place, row.get("answers", dict))
             texts, starts = (answers.get(name, list) for name in ("text", "answer_start"))
             if len(texts) != len(starts):
                 raise InputError(f"{row}: answers must have as many starts as texts, {len(texts)}; got {len(starts)}")
@@ -96,7 +96,7 @@ def _read_rows(path: Path | Rows) -> Iterator[_Question]:
 
 def _example(question: Record, context: str) -> QuestionExample:
     id, listed = question.text("id"), question.values.get("answers") is not None
-    question = question._replace(place=f"{question.where} (id {id})")
+    question = Record(question.file, f"{question.where} (id {id})", question.values)
     answers = [_answer(answer, context) for answer in question.records("answers", "answer")] if listed else []
     impossible = listed and not answers
     if question.values.get("is_impossible") is not None:

@@ -76,7 +76,7 @@ def _read_object(folder: str, file: str, *names: str) -> tuple[str, Record]:
     """Returns the class, one of `names`, of the object of Keras in a JSON file, and its arguments."""
     path = os.path.join(folder, file)
     stored = Record(path, "", read_object(path, required=True))
-    return stored.one_of("class_name", names), stored._replace(values=stored.get("config", dict))
+    return stored.one_of("class_name", names), Record(path, "config", stored.get("config", dict))
 
 
 def _read_config(backbone: Record, files: tokenizer_files.TokenizerFiles | None) -> BertConfig:
