@@ -11,7 +11,7 @@ from typing import Any
 
 from keras_bert.arguments import Path, as_list, is_missing, plural
 from keras_bert.data.rows import parquet_classes
-from keras_bert.data.tables import PUBLISHED, Rows, T, check_columns, read_table
+from keras_bert.data.tables import PUBLISHED, TEST_FILE, Rows, T, check_columns, read_table
 from keras_bert.errors import InputError, InputWarning, Option
 from keras_bert.files.json_files import Record
 
@@ -167,7 +167,7 @@ def _read_published(path: Path | Rows, columns: Columns, data_format: str) -> It
     names, rows = read_table(path, (), columns.kind, columns.header, columns.skips_short_rows, PUBLISHED)
     label = columns.label
     required = [name for name in (columns.text, columns.text_pair, label) if name]
-    cure = ["; this is a test file without labels, for predict alone"]
+    cure = [TEST_FILE]
     if [name for name in required if name not in names] != [label]:
         cure = ["; ", Option(f"data_format={data_format}"), f" reads {columns.kind[1:].upper()} files, whatever their "
                 f"suffix, with the columns {', '.join(required)}"]

@@ -73,9 +73,7 @@ def _listed(row: Record, column: str, delimiter: str, names: list[str] | None) -
             raise row.error(column, f"a list as JSON or Python prints it, or {_text(delimiter)}", *FLAGS_CURE)
     if value and isinstance(value, list) and delimiter != ",":
         raise row.error(column, _text(delimiter), "; for a list, leave out ", Option("label_delimiter"))
-    labels = _split(value, delimiter) if isinstance(value, str) else value
-    if labels is None and value is not None:
-        raise row.error(column, "labels with a quote at both ends or none")
+    labels = _split(row, column, value, delimiter) if isinstance(value, str) else value
     if not isinstance(labels, list):
         raise row.error(column, f"a list of labels, [] for none, or {_text(delimiter)}", *FLAGS_CURE)
     if not all(map(_is_label, labels)):
@@ -106,13 +104,13 @@ def are_flags(labels: Collection[str]) -> bool:
     return len(labels) == 2 and {_FLAGS.get(label.lower()) for label in labels} == {False, True}
 
 
-def _split(text: str, delimiter: str) -> list[str] | None:
-    """Returns the labels in a text; None if a quote is not closed."""
+def _split(row: Record, column: str, text: str, delimiter: str) -> list[str]:
+    """Returns the labels in a text."""
     try:
         return [label.strip() for label in next(csv.reader(
             [text.strip()], delimiter=delimiter, skipinitialspace=True, strict=True))]
     except csv.Error:
-        return None
+        raise row.error(column, "labels with a quote at both ends or none") from None
 
 
 def _flagged(row: Record, columns: Sequence[str]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ _Unchecked = tuple[list[str], Iterator[Row]]
 Table = tuple[list[str], Iterator[Record]]  # the columns; the rows, each with all columns
 # Another way to say how to read a file, for callers that know published data sets.
 PUBLISHED = ", or be of a published data set, which ", Option("data_format"), " must name"
+TEST_FILE = "; this is a test file without labels, for predict alone"
 
 
 _UNREAD: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("unread columns", default=None)

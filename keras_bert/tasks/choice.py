@@ -11,7 +11,7 @@ import numpy as np
 from keras_bert.arguments import Path
 from keras_bert.data.batches import ChoiceBatches
 from keras_bert.data.examples import choose
-from keras_bert.data.tables import PUBLISHED, Rows, Table, read_table
+from keras_bert.data.tables import PUBLISHED, TEST_FILE, Rows, Table, check_columns, read_table
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import Record
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Task, log_softmax
@@ -37,8 +37,8 @@ def _read_swag(path: Path | Rows) -> Table:
     """Reads the .csv files of SWAG (Zellers et al., 2018), or rows with the same columns. The words that all endings of
     a prompt begin with are in a column of their own."""
     names, rows = read_table(path, ("sent1", "sent2"), other=PUBLISHED)
-    columns = _numbered(names, "ending")
-    return ["prompt", "choices", *names], (Record(path, row.place, {
+    columns, labels = _numbered(names, "ending"), ["label"] * ("label" in names)
+    return ["prompt", "choices", *labels], (Record(path, row.place, {
         "prompt": row.text("sent1"), "choices": [f"{row.text('sent2')} {row.text(column)}" for column in columns],
         "label": row.values.get("label")}) for row in rows)
 
@@ -55,13 +55,15 @@ FORMATS: dict[str, Callable[..., Table]] = {
 }
 
 
-def read_choices(path: Path | Rows, data_format: str | None = None) -> Iterator[ChoiceExample]:
+def read_choices(path: Path | Rows, data_format: str | None = None, is_labelled: bool = False,
+                 ) -> Iterator[ChoiceExample]:
     """Reads a table of `prompt`, `choice0`, `choice1`, … and `label`, the index of the right choice. In `.jsonl`,
     `.json` and `.parquet`, the choices can also be a list `choices`.
 
     Args:
         path: the file, UTF-8, or `Rows`, see `read_table`.
         data_format: name of a published dataset's format in `FORMATS`.
+        is_labelled: if True, a file without labels is an error.
 
     Yields:
         `ChoiceExample`s, all with the same number of choices.
@@ -72,6 +74,7 @@ def read_choices(path: Path | Rows, data_format: str | None = None) -> Iterator[
     read = choose(path, data_format, FORMATS) if data_format else functools.partial(
         read_table, required=["prompt"], other=PUBLISHED)
     names, rows = read(path)
+    check_columns(path, names, ["label"] * is_labelled, TEST_FILE)
     labelled, count = "label" in names and not data_format, 0
     columns = [] if "choices" in names else _numbered(names, "choice")
     for row in rows:
@@ -108,11 +111,7 @@ class MultipleChoice(Task):
     @classmethod
     def iterate(cls, path: Path | Rows, data_format: str | None = None, label_column: str | None = "label",
                 **_: Any) -> Iterator[ChoiceExample]:
-        for example in read_choices(path, data_format):
-            if label_column is not None and example.label is None:
-                raise InputError(f"{path}: there is no column 'label'; this is a test file without labels, for predict "
-                                 "alone")
-            yield example
+        return read_choices(path, data_format, is_labelled=label_column is not None)
 
     def example(self, prompt: str, choices: Iterable[str]) -> ChoiceExample:
         return ChoiceExample(prompt, list(choices), None, None)

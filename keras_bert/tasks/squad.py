@@ -82,16 +82,15 @@ def _read_rows(path: Path | Rows) -> Iterator[_Question]:
     for row in read_table(path, ("question", "context"))[1]:
         values, defaults = row.values, {"id": str(row.place), "answers": None, "is_impossible": None}
         values |= {name: default for name, default in defaults.items() if is_missing(values.get(name))}
-        if values["answers"] or values["is_impossible"]:
-            for name in ("question", "context"):
-                row.text(name, labelled=True)
+        labelled = bool(values["answers"] or values["is_impossible"])
+        row.text("question", labelled)
         if values["answers"] is not None:
             answers = Record(path, row.place, row.get("answers", dict))
             texts, starts = (answers.get(name, list) for name in ("text", "answer_start"))
             if len(texts) != len(starts):
                 raise InputError(f"{row}: answers must have as many starts as texts, {len(texts)}; got {len(starts)}")
             values["answers"] = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
-        yield row, row.text("context")
+        yield row, row.text("context", labelled)
 
 
 def _example(question: Record, context: str) -> QuestionExample:

@@ -122,15 +122,11 @@ def _transformer_folder(folder: str) -> str:
 def read_modules(folder: Path) -> dict[str, str]:
     """Returns the classes of the modules of a sentence-transformers folder, in order, and their subfolders."""
     file = os.path.join(folder, MODULES)
-    values = read_json(file)
-    try:
-        modules = {_LIBRARY_MODULE.sub("", value["type"]): value["path"] for value in values}
-        is_inside = all(path == os.path.basename(path) != ".." for path in modules.values())
-    except (TypeError, KeyError, AttributeError):
-        is_inside = False
-    if not is_inside or len(modules) < len(values):
-        raise InputError(f"{file}: must be a list of different modules, each with type and path, a folder in this one")
-    return modules
+    modules = list(Record(file, "", {"modules": read_json(file)}).records("modules", "module"))
+    paths = {_LIBRARY_MODULE.sub("", module.text("type")): module.text("path") for module in modules}
+    if len(paths) < len(modules) or not all(path == os.path.basename(path) != ".." for path in paths.values()):
+        raise InputError(f"{file}: must be a list of different modules, each with a path that is a folder in this one")
+    return paths
 
 
 def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | None:
@@ -191,9 +187,16 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
         rules["lower_case"] = not has_capitals(vocabulary)
         guesses.append(f"no file says if texts are lower-cased: {describe_casing(rules['lower_case'])}; to decide, "
                        f"write do_lower_case into {CONFIG}")
-    lengths = [(TRANSFORMER, "max_length", calls.get("max_length")),
-               (TRANSFORMER, "model_max_length", given.get("model_max_length")),
-               *_lengths(folder, config, settings, transformer)]
+    own, of_format = (read_object(os.path.join(folder, name)).get("max_length") for name in (
+        "settings.json", "keras_bert_settings.json"))
+    lengths = {  # in order of precedence
+        f"{TRANSFORMER}: max_length": calls.get("max_length"),
+        f"{TRANSFORMER}: model_max_length": given.get("model_max_length"),
+        "settings.json: max_length": own,  # of a folder that finetune wrote
+        f"{TRANSFORMER}: max_seq_length": transformer.get("max_seq_length"),
+        "config.json: max_length": (config.get("keras_bert") or {}).get("max_length"),
+        "keras_bert_settings.json: max_length": of_format,
+        f"{CONFIG}: model_max_length": settings.get("model_max_length", settings.get("max_len"))}
     max_length = _max_length(folder, lengths, config.get("max_position_embeddings"))
     side = Record(os.path.join(folder, CONFIG), "", settings).one_of("truncation_side", (None, "left", "right"))
     truncation = Record(os.path.join(folder, TOKENIZER), "truncation", stored.get("truncation") or {})
@@ -351,28 +354,13 @@ def _in_order(tokens: dict[int, str], notes: list[str]) -> list[str]:
     return [tokens[id] for id in range(len(tokens))]
 
 
-def _lengths(folder: str, config: dict, settings: dict, transformer: dict) -> list[tuple[str, str, object]]:
-    """Returns what the files say about the maximum length: file, name and value, in order of precedence."""
-    def ours(name: str) -> tuple[str, str, object]:
-        return name, "max_length", read_object(os.path.join(folder, name)).get("max_length")
-
-    return [
-        ours("settings.json"),  # of a folder that finetune wrote
-        (TRANSFORMER, "max_seq_length", transformer.get("max_seq_length")),
-        ("config.json", "max_length", (config.get("keras_bert") or {}).get("max_length")),
-        ours("keras_bert_settings.json"),
-        (CONFIG, "model_max_length", settings.get("model_max_length", settings.get("max_len"))),
-    ]
-
-
-def _max_length(folder: str, lengths: list[tuple[str, str, object]], positions: int | None) -> int | None:
-    """Returns the first of `_lengths` that is a length, at most the model's positions; otherwise these."""
-    for file, name, length in lengths:
+def _max_length(folder: str, lengths: dict[str, Any], positions: int | None) -> int | None:
+    """Returns the first length by its place in a file, at most the model's positions; otherwise these."""
+    for place, length in lengths.items():
         if length is None or isinstance(length, (int, float)) and length >= _UNLIMITED:
             continue
         if type(length) is not int or length < 3:
-            raise InputError(f"{os.path.join(folder, file)}: {name} must be a number of tokens, at least 3; "
-                             f"got {length!r:.100}")
+            raise InputError(f"{folder}/{place} must be a number of tokens, at least 3; got {length!r:.100}")
         return length if positions is None else min(length, positions)
     return positions
 
@@ -395,7 +383,7 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     tokens = load_vocabulary(path)
     backbone, preprocessor = (read_object(os.path.join(folder, file)).get("config") or {}
                               for file in ("config.json", "preprocessor.json"))
-    lengths = [("preprocessor.json", "sequence_length", preprocessor.get("sequence_length"))]
+    lengths = {"preprocessor.json: sequence_length": preprocessor.get("sequence_length")}
     arguments = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True),
                  "max_length": _max_length(folder, lengths, backbone.get("max_sequence_length")),
                  "has_segments": backbone.get("num_segments") != 1}

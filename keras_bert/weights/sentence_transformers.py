@@ -5,6 +5,7 @@ Transformer, Pooling and Normalize, `sentence_bert_config.json`, `1_Pooling/conf
 import dataclasses
 import os
 
+from keras_bert.arguments import as_list
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files.declared_keys import all_differences
@@ -60,9 +61,8 @@ def read(path: str, config: str | None = None) -> Source:
 
 def _read_pooling(file: str, config: BertConfig) -> str:
     values = read_object(file, required=True)
-    modes = values.get("pooling_mode", [mode for flag, mode in _FLAGS.items() if values.get(flag)])
-    modes = [modes] if isinstance(modes, str) else modes
-    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in list(POOLING):
+    modes = as_list(values.get("pooling_mode", [mode for flag, mode in _FLAGS.items() if values.get(flag)]))
+    if len(modes) != 1 or modes[0] not in list(POOLING):
         raise InputError(f"{file}: the pooling mode must be one of {', '.join(POOLING)}; got {modes!r:.100}")
     for name in ("embedding_dimension", "word_embedding_dimension"):
         Record(file, "", values).one_of(name, [config.hidden_size], config.hidden_size)
