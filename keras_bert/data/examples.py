@@ -15,6 +15,9 @@ from keras_bert.data.tables import PUBLISHED, TEST_FILE, Rows, T, check_columns,
 from keras_bert.errors import InputError, InputWarning, Option
 from keras_bert.files.json_files import Record
 
+# float() would also read 1_0, nan and the digits of other scripts.
+_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?\s*", re.ASCII | re.IGNORECASE)
+
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
@@ -104,13 +107,9 @@ def number(row: Record, column: str) -> float:
     """Returns the label in a column of a row as a float; raises an InputError if it is not a finite number in ASCII
     digits."""
     label = label_of(row, column)
-    try:  # float() would also read 1_0, and the digits of other scripts
-        value = float(label) if label.isascii() and "_" not in label else math.nan
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    if not _NUMBER.fullmatch(label) or not math.isfinite(float(label)):
         raise row.error(column, "a number")
-    return value
+    return float(label)
 
 
 def read_examples(path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
