@@ -95,7 +95,7 @@ def _read_rows(path: Path | Rows) -> Iterator[_Question]:
 
 def _example(question: Record, context: str) -> QuestionExample:
     id, listed = question.text("id"), question.values.get("answers") is not None
-    question = Record(question.file, f"{question.where} (id {id})", question.values)
+    question.place = f"{question.where} (id {id})"
     answers = [_answer(answer, context) for answer in question.records("answers", "answer")] if listed else []
     impossible = listed and not answers
     if question.values.get("is_impossible") is not None:
