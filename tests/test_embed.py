@@ -17,8 +17,8 @@ from keras_bert.data.tables import unread_columns
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder
+from keras_bert.models.embedding_losses import LOSSES
 from keras_bert.tasks import TASKS, Embed, embedding_scores
-from keras_bert.tasks.embedding_losses import LOSSES
 from keras_bert.tasks.embedding_scores import unit_vectors
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune

@@ -284,7 +284,7 @@ class Embed(WindowTask):
         return BertEmbedder(bert, self.pooling, self.normalize)
 
     def loss_arguments(self) -> dict[str, Any]:
-        from keras_bert.tasks.embedding_losses import LOSSES
+        from keras_bert.models.embedding_losses import LOSSES
 
         return {"loss": LOSSES[str(self.loss_name)]}
 
