@@ -23,9 +23,9 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import load_model
 from keras_bert.text import BertTokenizer, pack, pad
 from keras_bert.weights import native
+from keras_bert.weights.format import Weights
 from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import KINDS
-from keras_bert.weights.source import Weights
 
 _WORDS = "the a play Play some music light , . ? Seoul 서울 날씨 ##는 ##를 알려 줘 음악 틀어 오늘 ##ing ##s".split()
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *_WORDS]

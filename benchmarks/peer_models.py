@@ -10,7 +10,7 @@ from keras_bert.export import export_litert, export_text_model
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
 from keras_bert.weights import huggingface
-from keras_bert.weights.source import Weights
+from keras_bert.weights.format import Weights
 
 DECAY = 0.01  # of the weights, in training
 

@@ -107,7 +107,7 @@ def connect(port):
 
 def texts_of(given):
     """Returns the texts of the table, as an iterator."""
-    return (row["text"] for _, row in read_table(given.texts, required=["text"])[1])
+    return (row.text("text") for row in read_table(given.texts, required=["text"])[1])
 
 
 def bodies_of(given):

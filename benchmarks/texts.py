@@ -40,7 +40,7 @@ ENGLISH, KOREAN = "bert-base-uncased", "bert-base-multilingual-cased"
 
 def sample(path, column, count):
     """Returns `count` texts from a column of a table."""
-    return draw([values[column] for _, values in read_table(find(path, BUNDLED), kind=".tsv")[1]], count, path)
+    return draw([row.values[column] for row in read_table(find(path, BUNDLED), kind=".tsv")[1]], count, path)
 
 
 def draw(texts, count, path=None):

@@ -5,7 +5,7 @@
 
 import pathlib
 
-from keras_bert.files.declared_keys import declared
+from keras_bert.files.json_files import declared
 
 PAGE = pathlib.Path(__file__).parent / "convert.md"
 # The places of declared keys by who writes the files: what they begin with.

@@ -14,8 +14,7 @@ import tensorflow as tf
 from keras_bert.arguments import Path, given
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_file
-from keras_bert.files.failures import writing
-from keras_bert.files.paths import version_number
+from keras_bert.files.paths import version_number, writing
 from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Task

@@ -13,8 +13,8 @@ from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.digests import file_digest
-from keras_bert.files.failures import saving
 from keras_bert.files.json_files import write_json
+from keras_bert.files.paths import saving
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized
 from keras_bert.models.base import BertTask

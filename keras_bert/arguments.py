@@ -76,7 +76,7 @@ class ScoreColumns(LabelColumns, total=False):
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _CLASSES = {bool: bool, int: numbers.Integral, float: numbers.Real}
 NAMES = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", os.PathLike: "a path",
-          Iterable: "rows", Sequence: "a list", Callable: "a function", dict: "an object"}
+          Iterable: "rows", Sequence: "a list", list: "a list", Callable: "a function", dict: "an object"}
 
 
 def check(function: Callable, values: Mapping[str, Any], *rules: Requirement) -> None:
@@ -90,7 +90,7 @@ def check(function: Callable, values: Mapping[str, Any], *rules: Requirement) ->
 
 def check_value(name: str, value: Any, annotation: Any) -> None:
     """Checks the value of one argument against its annotation, see `check`."""
-    rule = _broken_rule(value, annotation)
+    rule = broken_rule(value, annotation)
     if rule is not None:
         choices = [choice for kind in alternatives(annotation) if typing.get_origin(kind) is Literal
                    for choice in typing.get_args(kind)]
@@ -231,7 +231,7 @@ def alternatives(annotation: Any) -> tuple:
     return typing.get_args(annotation) if is_union else (annotation,)
 
 
-def _broken_rule(value: Any, annotation: Any) -> str | None:
+def broken_rule(value: Any, annotation: Any) -> str | None:
     """Returns what a value must be to fit an annotation; None if it fits."""
     kinds = alternatives(annotation)
     if value is None and types.NoneType in kinds:
@@ -249,13 +249,13 @@ def _broken_rule_of_one(value: Any, kind: Any) -> str | None:
     if origin is Annotated:
         kind, *rules = typing.get_args(kind)
         broken = (rule.text for rule in rules if isinstance(rule, Rule) and not rule.holds(value))
-        return _broken_rule(value, kind) or next(broken, None)
+        return broken_rule(value, kind) or next(broken, None)
     if origin is Literal:
         return None if value in typing.get_args(kind) else f"one of {', '.join(typing.get_args(kind))}"
     if origin is list:
         if not isinstance(value, (list, tuple)):
             return "a list"
-        return next(filter(None, (_broken_rule(part, typing.get_args(kind)[0]) for part in value)), None)
+        return next(filter(None, (broken_rule(part, typing.get_args(kind)[0]) for part in value)), None)
     kind = origin or kind  # of Callable[[str], None], Callable
     is_no_number = kind in (int, float) and isinstance(value, bool)  # in Python, True is an int
     return NAMES.get(kind, kind.__name__) if is_no_number or not isinstance(value, _CLASSES.get(kind, kind)) else None

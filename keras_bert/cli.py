@@ -32,6 +32,9 @@ COMMANDS = {
     "make-vocab": "make_vocab", "make-pretraining-data": "make_pretraining_data", "pretrain": "pretrain",
     "serve": "serve", "verify": "verify", "presets": "presets",
 }
+_OF_TASKS = ("finetune", "evaluate", "predict", "export text-model", "export litert", "convert", "serve")
+_IMPORT = Argument("import", None, "Module of your own to import, for the tasks that it registers. This runs its code.",
+                   list[str], str, None, is_list=True, is_repeated=False, is_single=False, is_positional=False)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -57,20 +60,19 @@ def run(arguments: list[str]) -> int:
         return _fail(f"{name!r} is not a command{hint}", 2)
     if {"-h", "--help"} & set(rest):
         return _call(lambda: print(help_of(name)), [], [], {})
-    given, modules = arguments_of(name), [word.partition("=")[2] for word in rest if word.startswith("--import=")]
-    if modules:
-        os.environ["KERAS_BERT_IMPORT"] = ",".join(modules)  # for the processes that the command starts, too
-        rest = [word for word in rest if not word.startswith("--import=")]
+    given = arguments_of(name)
+    if any(word.startswith("--import") for word in rest):  # which may register other tasks
         given = [dataclasses.replace(argument, choices=None) if argument.name == "task" else argument
                  for argument in given]
     try:
         positional, options = _parse(name, given, rest)
     except (flags.Error, ValueError) as error:  # of absl, also for --noflag=value
         return _fail(f"{name}: {_reword(error, given)}; see keras-bert {name} --help", 2)
-    command = module_of(name).run
+    command, modules = module_of(name).run, options.pop(_IMPORT.name, None)
 
     def import_and_run(*texts: str, **values: Any) -> None:
         if modules:
+            os.environ["KERAS_BERT_IMPORT"] = ",".join(modules)  # for the processes that the command starts, too
             importlib.import_module("keras_bert.tasks").import_tasks()
         command(*texts, **values)
 
@@ -83,7 +85,7 @@ def arguments_of(name: str) -> list[Argument]:
     if hasattr(command, "API"):
         path, function = command.API
         given += read_source(os.path.join(os.path.dirname(__file__), path), function)
-    return given
+    return [*given, _IMPORT] if name in _OF_TASKS else given
 
 
 def help_of(name: str) -> str:

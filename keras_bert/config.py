@@ -1,14 +1,13 @@
 """`BertConfig`: the hyperparameters of an encoder, with the names of `bert_config.json`."""
 
 import dataclasses
-import os
 import sys
 from typing import Any, Self
 
 from keras_bert.arguments import Path, check_rules
 from keras_bert.errors import InputError
-from keras_bert.files.declared_keys import declared
-from keras_bert.files.json_files import read_json, write_json
+from keras_bert.files.json_files import declared, read_object, write_json
+from keras_bert.files.paths import at
 
 # Activation names. `gelu` is the erf form, as in Google's and Hugging Face's configs.
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_tanh", "relu", "silu")
@@ -218,12 +217,9 @@ class BertConfig:
     @classmethod
     def from_json(cls, path: Path) -> Self:
         """Reads Google's `bert_config.json` or Hugging Face's `config.json`; error messages name the file."""
-        values = read_json(path)
-        try:
-            _check(isinstance(values, dict), "a config file must hold one JSON object", type(values).__name__)
+        values = read_object(path, required=True)
+        with at(path):
             return cls.from_dict(values)
-        except InputError as error:
-            raise InputError(f"{os.fspath(path)}: {error}") from None
 
     def to_dict(self, model_type: str | None = None) -> dict[str, Any]:
         """Returns the field names and values, as Google and Hugging Face write them, `model_type` included. Those that

@@ -1,7 +1,9 @@
-"""Types that several packages name, also where neither TensorFlow nor Keras is imported."""
+"""Types, and a number, that several packages name, also where neither TensorFlow nor Keras is imported."""
 
 from typing import Any
 
 Tensor = Any  # a tensor of Keras's backend, or a `keras.KerasTensor`; neither has types that mypy knows
 Encoder = Any  # a `BertLayer`
 Head = Any  # a `BertTask`
+
+COSINE_SCALE = 20.0  # of embeddings, in losses and scores: cosines alone would make a softmax too flat

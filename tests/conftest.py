@@ -388,7 +388,7 @@ def random_inputs(batch, length, config=TINY, seed=0):
 def write_huggingface(folder, bert, vocabulary=TINY_VOCABULARY):
     """Writes an encoder, or a model on one, as a Hugging Face folder."""
     from keras_bert.weights import huggingface
-    from keras_bert.weights.source import Weights
+    from keras_bert.weights.format import Weights
 
     folder.mkdir()
     huggingface.write(Weights.of(bert, BertTokenizer(vocabulary)), folder)

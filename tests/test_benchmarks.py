@@ -21,7 +21,7 @@ from tensorflow.python.framework import test_util
 from keras_bert.config import BertConfig
 from keras_bert.models import BertEmbedder
 from keras_bert.weights import sentence_transformers
-from keras_bert.weights.source import Weights
+from keras_bert.weights.format import Weights
 
 import zoo
 from conftest import REAL, TINY

@@ -49,8 +49,8 @@ def test_transformers_composes_hangul_as_we_do(matrix, tmp_path):
     from keras_bert.convert import convert, open_source
     from keras_bert.layers import BertLayer
     from keras_bert.text import BertTokenizer
+    from keras_bert.weights.format import Weights
     from keras_bert.weights.native import write
-    from keras_bert.weights.source import Weights
 
     tokenizer = BertTokenizer([token for token in matrix.VOCABULARY if token not in ("Play", "Seoul")] + ["cafe", "日"])
     assert tokenizer.rules.normalization == "NFC"

@@ -10,9 +10,9 @@ from keras_bert.models import BertClassifier, BertTokenClassifier
 from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
+from keras_bert.weights.format import Weights
 from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import initial, shapes, variable
-from keras_bert.weights.source import Weights
 
 from conftest import TINY, TINY_VOCABULARY, few_objects, random_inputs, write_huggingface
 

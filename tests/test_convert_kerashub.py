@@ -16,7 +16,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertPretrainer, BertSpanLabeler
 from keras_bert.text import BertTokenizer
 from keras_bert.weights import kerashub, native
-from keras_bert.weights.source import Weights
+from keras_bert.weights.format import Weights
 
 from conftest import TINY, TINY_VOCABULARY, Peer, random_inputs, randomize, write_huggingface
 

@@ -13,7 +13,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder
 from keras_bert.text import BertTokenizer
 from keras_bert.weights import sentence_transformers
-from keras_bert.weights.source import Weights
+from keras_bert.weights.format import Weights
 
 from conftest import SMALL, TINY_VOCABULARY, Peer, change_json, random_inputs, randomize
 

@@ -17,7 +17,7 @@ from keras_bert.models import BertFeatureTagger
 from keras_bert.tasks import Classify, Intent, MultiLabel, MultipleChoice, Regress, Span, Tag
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.training import FineTuned
-from keras_bert.weights import assets
+from keras_bert.weights import native
 
 from conftest import TINY, TINY_VOCABULARY, change_json, randomize, write_huggingface
 
@@ -168,7 +168,7 @@ def test_fewer_positions_shorten_the_inputs(folders, tmp_path):
     ("intent", {"threshold": "x"}, "settings of the task intent: threshold must be a number; got 'x'"),
     ("intent", {"pairs": "no"}, "settings of the task intent: pairs must be True or False; got 'no'"),
     ("intent", {"colour": 1}, "settings of the task intent: got an unexpected keyword argument 'colour'"),
-    ("intent", {"columns": 3}, "columns must be an object; got 3"),
+    ("intent", {"columns": 3}, "'columns' must be an object; got 3"),
     ("intent", {"task": "multilabel", "thresholds": ["high", "low"]}, "settings of the task multilabel"),
     ("tag", {"unit": "page"}, "settings of the task tag: unit must be one of word, character; got 'page'"),
     ("span", {"doc_stride": 0}, "settings of the task span: doc_stride must be at least 1; got 0"),
@@ -269,7 +269,7 @@ def test_tokens_that_lines_cannot_hold(huggingface, tmp_path):
 
 @pytest.mark.usefixtures("checked")
 def test_another_tokenizer_after_reloading_is_an_error(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr(assets, "save_vocabulary", lambda tokens, path: save_vocabulary([*tokens, "more"], path))
+    monkeypatch.setattr(native, "save_vocabulary", lambda tokens, path: save_vocabulary([*tokens, "more"], path))
     with pytest.raises(InputError, match="the tokenizer must have the same vocabulary and rules after"):
         convert(folders / "classify", tmp_path / "out", "tf1")
     assert not (tmp_path / "out").exists()

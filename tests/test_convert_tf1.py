@@ -14,8 +14,8 @@ from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer
 from keras_bert.weights import tf1
 from keras_bert.weights.bundle import Bundle, write_bundle
+from keras_bert.weights.format import Weights
 from keras_bert.weights.kinds import shapes
-from keras_bert.weights.source import Weights
 
 from conftest import REAL, SMALL, TINY_VOCABULARY, random_inputs, randomize
 

@@ -26,8 +26,8 @@ from keras_bert.tasks import Span, run_model
 from keras_bert.tasks.squad import QuestionExample
 from keras_bert.text import BertTokenizer, load_vocabulary
 from keras_bert.weights import huggingface, native, tf1
+from keras_bert.weights.format import Weights
 from keras_bert.weights.kinds import POOLER, initial, shapes, variable
-from keras_bert.weights.source import Weights
 
 from conftest import (
     REAL,
@@ -288,7 +288,7 @@ def test_configs(tmp_path):
         assert own.to_dict()["model_type"] == model_type
         own.to_json(tmp_path / "config.json")
         assert BertConfig.from_json(tmp_path / "config.json") == own
-    with pytest.raises(InputError, match="config.json: model_type must be .*; got 'keras_bert', which is for"):
+    with pytest.raises(InputError, match="config.json: 'model_type' must be .*; got 'keras_bert', which is for"):
         open_source(tmp_path)
     assert {"embedding_size", "pooler_activation"}.isdisjoint(BertConfig(embedding_size=768).to_dict())
     assert BertConfig(embedding_size=768) == BertConfig()
@@ -388,7 +388,7 @@ def other_vocabulary(folder, name, content):
 def test_other_vocabularies_are_refused(tmp_path, model, words):
     folder = write_one_segment(tmp_path / "model")
     other_vocabulary(folder, "tokenizer.json", {"model": model})
-    with pytest.raises(InputError, match=f"tokenizer.json: must be a WordPiece tokenizer .*; {words}"):
+    with pytest.raises(InputError, match=f"tokenizer.json: model: 'type' must be WordPiece; {words}"):
         load_pretrained(folder)
 
 

@@ -17,9 +17,8 @@ import tempfile
 import pytest
 
 from keras_bert.errors import InputError
-from keras_bert.files.atomic import atomic_file, atomic_folder, check_free
+from keras_bert.files.atomic import atomic_file, atomic_folder, check_free, only_writer
 from keras_bert.files.json_files import write_json
-from keras_bert.files.workspaces import only_writer
 
 CHECKOUT = pathlib.Path(__file__).parents[1]
 OLD, NEW = {"a": "old", "sub/b": "old"}, {"a": "new", "sub/c": "new"}
@@ -367,7 +366,7 @@ def test_without_locks_nothing_of_others_is_removed(tmp_path, monkeypatch):
 
 def test_only_one_writer_until_it_ends_or_is_killed(tmp_path):
     folder = tmp_path / "a/b"
-    run_python("import os, signal\nfrom keras_bert.files.workspaces import only_writer\nif not os.fork():\n"
+    run_python("import os, signal\nfrom keras_bert.files.atomic import only_writer\nif not os.fork():\n"
                f"    with only_writer({str(folder)!r}): os.kill(os.getpid(), signal.SIGKILL)\nos.wait()")
     assert len(os.listdir(folder)) == 1
     with only_writer(folder):

@@ -209,7 +209,7 @@ import keras
 from keras_bert.convert import load_pretrained
 from keras_bert.tasks import TASKS
 from keras_bert.errors import InputError
-from keras_bert.training.devices import strategy_scope
+from keras_bert.training.run import strategy_scope
 steps = {}
 for name, rows in json.load(sys.stdin).items():
     examples = TASKS[name].read(TASKS[name].open(rows, name))

@@ -13,7 +13,7 @@ from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
 from keras_bert.export.text_model import TextModel
-from keras_bert.files.declared_keys import declared
+from keras_bert.files.json_files import declared
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned

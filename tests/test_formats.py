@@ -12,8 +12,8 @@ from keras_bert.convert import FORMATS, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
+from keras_bert.weights.format import Weights
 from keras_bert.weights.kinds import KINDS
-from keras_bert.weights.source import Weights
 
 from conftest import SMALL, TINY_VOCABULARY, random_inputs, randomize
 

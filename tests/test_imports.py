@@ -30,7 +30,7 @@ MAY_IMPORT_LIBRARIES = {
     "text": {"tensorflow"},  # for the tokenizer in the graph, which keras_bert.text does not import by itself
     "weights": {"tensorflow", "torch"},  # for their own formats, when they are read
     "data": {"tensorflow"},
-    "tasks": {"tensorflow"},  # for what SavedModels compute, when they are written
+    "tasks": {"tensorflow"},  # where a SavedModel's answers are computed
     "training": {"tensorflow"},
     "pretraining": {"tensorflow", "jax", "apache_beam"},  # JAX for its steps, Beam for its examples
     "integrations": {"apache_beam", "ray", "fastapi", "pydantic"},

@@ -80,19 +80,19 @@ def test_goemotions_as_published():
 @pytest.mark.parametrize("rows, columns, message", [
     ([("a", 3)], {}, r"data: row 1: 'label' must be a list of labels, \[\] for none, or a text with ',' between"),
     ([("a", "x"), ("b", ["x"])], {"label_delimiter": ";"}, "row 2: 'label' must be a text with ';' between the labels"),
-    ([("a", ["x"]), ("b", 'x,"y')], {}, "row 2: 'label' must have a quote at both ends of a label or none; got"),
+    ([("a", ["x"]), ("b", 'x,"y')], {}, "row 2: 'label' must be labels with a quote at both ends or none; got"),
     ([("a", "x,,y")], {}, "labels that are texts or whole numbers, and not empty; got 'x,,y'"),
     ([("a", ["x", " "])], {}, r"got \['x', ' '\]"),
     ([("a", [True])], {}, r"got \[True\]; for a 0 or 1 of each label, make a .* pass label_columns=…"),
-    ([("a", ["b"]), ("c", "{food,travel}")], {}, "row 2: 'label' must have a list as JSON or Python prints it, or"),
-    *(([("a", cell)], {}, "data: row 1: 'label' must have .* pass label_columns=…$") for cell in (
+    ([("a", ["b"]), ("c", "{food,travel}")], {}, "row 2: 'label' must be a list as JSON or Python prints it, or"),
+    *(([("a", cell)], {}, "data: row 1: 'label' must be .* pass label_columns=…$") for cell in (
         [1, 0, 0], np.array([0, 1, 1]), [0.0, 1.0], np.array([True, False]), "[0 0 1]", "0,0,1", "0 1", "1;0",
         "[1.0, 0.0]", ["true", "false", "false"], "tensor([1, 0])", "('x', nan)",
         "['food' 'travel']", "[np.int64(1), np.int64(0)]", "[1, 0, 0]")),
     ([{"text": "a", "x": ""}], {"label_columns": ["x"]}, "data: row 1: 'x' must be 0 or 1; got ''"),
-    (FLAGS, {"label_columns": []}, "label_columns must name at least one column; got none"),
+    (FLAGS, {"label_columns": []}, r"label_columns must be different names, at least one; got \[\]"),
     (FLAGS, {"label_columns": ["joy", "y"]}, "there is no column 'y'"),
-    (FLAGS, {"label_columns": ["joy", "joy"]}, "label_columns must differ from one another; got joy, joy"),
+    (FLAGS, {"label_columns": ["joy", "joy"]}, "label_columns must be different names, at least one; got .'joy', "),
     (FLAGS, {"label_columns": ["joy"], "label_column": "y"}, "label_column must be left out with label_columns"),
     (FLAGS, {}, "there is no column 'label'; the columns are text, thanks, joy, a, b; pass label_column=…"),
 ])
@@ -102,9 +102,9 @@ def test_invalid_labels_are_named(rows, columns, message):
 
 
 @pytest.mark.parametrize("columns, message", [
-    ({}, "row 2: 'labels' must be numbers from 0 to 27; got '28'"),
+    ({}, "row 2: 'labels' must be numbers from 0 to 27; got '2,28', '28' among them"),
     ({"label_columns": ["x"]}, "label_columns must be left out with data_format=goemotions, which sets"),
-    ({"label_delimiter": ";"}, "label_delimiter must be left out with data_format=goemotions; got ';'"),
+    ({"label_delimiter": ";"}, "label_delimiter must be left out with data_format=goemotions, which sets"),
 ])
 def test_invalid_files_of_goemotions(tmp_path, columns, message):
     (tmp_path / "a.tsv").write_text("so\t27\teezly\nno\t2,28\teezlx\n")

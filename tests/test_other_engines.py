@@ -8,7 +8,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
 from keras_bert.weights import native
-from keras_bert.weights.source import Weights
+from keras_bert.weights.format import Weights
 
 from conftest import TINY, TINY_VOCABULARY, randomize
 

@@ -11,8 +11,8 @@ from keras_bert.config import BertConfig
 from keras_bert.data import PackedBatches
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer, pad
+from keras_bert.weights.format import Weights
 from keras_bert.weights.huggingface_models import TYPES
-from keras_bert.weights.source import Weights
 
 from conftest import REAL, TINY, Peer, random_inputs, randomize
 

@@ -21,7 +21,7 @@ import pytest
 from pyarrow import parquet
 
 from keras_bert.data import chunks
-from keras_bert.files.workspaces import only_writer
+from keras_bert.files.atomic import only_writer
 from keras_bert.inference import answering, files
 from keras_bert.terminal import ProgressLine
 

@@ -12,8 +12,7 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
 from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
-from keras_bert.pretraining.options import Options
-from keras_bert.pretraining.prepare import prepare
+from keras_bert.pretraining.prepare import Options, prepare
 from keras_bert.pretraining.pretrain import baselines, trainer_kind
 from keras_bert.text import BertTokenizer
 from keras_bert.training import fill_mask, pretrain

@@ -21,8 +21,8 @@ from keras_bert.pretraining.trainer_tensorflow import PretrainingTrainer
 from keras_bert.training.optimizer import WarmupDecay, make_optimizer, make_pretraining_optimizer
 from keras_bert.training.run import TrainingLog, peak
 from keras_bert.weights import garden
+from keras_bert.weights.format import Weights
 from keras_bert.weights.huggingface_models import TYPES
-from keras_bert.weights.source import Weights
 
 from conftest import SMALL, TINY, Peer, random_inputs, randomize
 

@@ -21,6 +21,7 @@ from pyarrow import parquet
 from keras_bert.data.examples import Example, iterate_examples, number, read_examples
 from keras_bert.data.tables import open_data, read_table
 from keras_bert.errors import InputError, InputWarning
+from keras_bert.files.json_files import Record
 from keras_bert.tasks.choice import ChoiceExample, read_choices
 from keras_bert.tasks.squad import QuestionExample, read_questions
 
@@ -115,7 +116,8 @@ def test_labels_are_texts_and_may_be_numbers(tmp_path):
     path = write(tmp_path / "a.jsonl", "".join(f'{{"text": "a", "label": {label}}}\n' for label in ("2", "0.5", '"x"')))
     examples = read_examples(path)
     assert [example.label for example in examples] == ["2", "0.5", "x"]
-    assert [number(path, example) for example in examples[:2]] == [2.0, 0.5]
+    with pytest.raises(InputError, match="row 3: 'label' must be a number; got 'x'"):
+        list(iterate_examples(path, read_label=number))
 
 
 @hypothesis.settings(deadline=None)
@@ -127,7 +129,7 @@ def test_numbers_are_those_that_pandas_reads(text):
     except ValueError:
         wanted = math.nan
     try:
-        value = number("a.csv", Example("a", None, text, 1))
+        value = number(Record("a.csv", 1, {"label": text}), "label")
     except InputError:
         assert not math.isfinite(wanted)
     else:
@@ -166,7 +168,8 @@ def test_columns_are_those_of_all_rows(tmp_path):
                  open_data(map(json.loads, content.splitlines()), "data")):
         columns, rows = read_table(data)
         assert columns == ["b", "a"]
-        assert list(rows) == [(1, {"b": 1, "a": None}), (2, {"b": None, "a": 2}), (3, {"b": 3, "a": None})]
+        assert [(row.place, row.values) for row in rows] == [
+            (1, {"b": 1, "a": None}), (2, {"b": None, "a": 2}), (3, {"b": 3, "a": None})]
 
 
 @pytest.mark.parametrize("name, content, expected", [
@@ -212,7 +215,7 @@ def test_real_files(name, data_format, counts):
 
 def test_real_numbers():
     path = REAL / "ko/kornlu/KorSTS/sts-dev.tsv"
-    numbers = [number(path, example) for example in iterate_examples(path, data_format="korsts")]
+    numbers = [example.label for example in iterate_examples(path, data_format="korsts", read_label=number)]
     assert len(numbers) == 100 and 0 <= min(numbers) and max(numbers) <= 5
     assert abs(sum(numbers) / 100 - 1.75) < 1e-9
 

@@ -15,7 +15,7 @@ from keras_bert.tasks.squad import read_questions
 
 
 def read_numbers(path, **options):
-    return [number(path, example) for example in iterate_examples(path, **options)]
+    return [example.label for example in iterate_examples(path, read_label=number, **options)]
 
 
 def refusal(read, path):
@@ -27,7 +27,6 @@ def refusal(read, path):
 
 A_TAG = "a tag must be O, or B-, I-, E-, L-, S- or U- and a type; got"
 NO_LABEL = "'label' must be a text or a finite number; got"
-OF_ENTITY = "must have the integers start and end, and the text label; got"
 QUESTION = {"id": "q7", "question": "Who?"}
 CHOICES = '{"prompt": "p", "choices": ["a", "b"], "label": 1}\n'
 
@@ -97,14 +96,16 @@ REFUSALS = {
         ("id,document,label\n1,a,0\n", "there is no column 'document'; the only column is 'id,document,label'; "
          "data_format=nsmc reads TSV files, whatever their suffix, with the columns document, label")],
     (iterate_examples, "a.tsv", "mnli"): [
-        ("sentence1\tsentence2\tgold_label\na\tb\t-\n", "must have rows with labels; every row is labelled -"),
+        ("sentence1\tsentence2\tgold_label\na\tb\t-\n", "must have other rows "
+         "than 1 row labelled - (row 2), which the official loaders skip; the columns are sentence1, sentence2, gold"),
         ("sentence1\tsentence2\tgold_label\na\tb\tneutral\na\tb\t\n",
          "row 3: 'gold_label' must be a text or a finite number; got ''")],
     (iterate_examples, "a.tsv", "cola"): [
         ("gj04\t1\t\ta\ngj04\t1\tb\n", "row 2: must have 4 columns (source, label, mark, sentence); got 3")],
     (iterate_examples, "a.tsv", "qqp"): [
         ("id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate\n1\t2\t3\tWhy?\n",
-         "must have rows; every row has too few columns: id, qid1, qid2, question1, question2, is_duplicate"),
+         "must have other rows than 1 row with fewer than 6 columns (row 2), which the official loaders skip; the "
+         "columns are id, qid1, qid2, question1, question2, is_duplicate"),
         ("question1\tquestion2\tis_duplicate\na\tb\t0\t1\n",
          "row 2: must have 3 columns (question1, question2, is_duplicate); got 4")],
     (iterate_examples, "a.tsv", "GLUE"): [
@@ -127,16 +128,17 @@ REFUSALS = {
         ('{"words": "a b", "tags": ["O"]}', "row 1: 'words' must be a list of texts; got 'a b'"),
         ('{"tokens": ["a"], "tags": [1]}', "row 1: 'tags' must be a list of texts; got [1]"),
         ('{"sentence": "a"}', "row 1: 'words' must be a list of texts; got None"),
-        (entities(None), "row 1: 'entities' must be a list of objects; got None"),
-        (entities("a"), f"row 1: entity 1: {OF_ENTITY} 'a'"),
-        (entities(entity(0, 1), entity(0, "2")), f"row 1: entity 2: {OF_ENTITY} {{'start': 0, 'end': '2', 'label': "),
-        (entities(entity(2, 4, " ")), f"row 1: entity 1: {OF_ENTITY} {{'start': 2, 'end': 4, 'label': ' '}}"),
+        (entities(None), "row 1: 'entities' must be a list; got None"),
+        (entities("a"), "row 1, entity 1: must be an object; got 'a'"),
+        (entities(entity(0, 1), entity(0, "2")), "row 1, entity 2: 'end' must be a whole number; got '2'"),
+        (entities(entity(True, 2)), "row 1, entity 1: 'start' must be a whole number; got True"),
+        (entities(entity(2, 4, " ")), "row 1, entity 1: 'label' must be a text; got ' '; correct the row"),
         (entities(entity(3, 9)),
-         "row 1: entity 1: must have 0 <= start < end <= 4, the length of the text in code points; got start 3 and "),
-        (entities(entity(2, 2)), "row 1: entity 1: must have 0 <= start < end <= 4"),
-        (entities(entity(1, 2)), "row 1: entity 1: must contain more than white space; got ' '"),
+         "row 1, entity 1: must have 0 <= start < end <= 4, the length of the text in code points; got start 3 and "),
+        (entities(entity(2, 2)), "row 1, entity 1: must have 0 <= start < end <= 4"),
+        (entities(entity(1, 2)), "row 1, entity 1: must contain more than white space; got ' '"),
         (entities(entity(2, 4, text="🎵나")),
-         "row 1: entity 1: text[2:4], counted in code points, must be '🎵나'; got '나다'"),
+         "row 1, entity 1: text[2:4], counted in code points, must be '🎵나'; got '나다'"),
         (entities(entity(2, 4), entity(0, 3)),
          "row 1: entities must not overlap; entity 2 ends at 3, and entity 1 starts at 2")],
     (read_tagged, "a.tsv", "klue-ner"): [
@@ -150,8 +152,8 @@ REFUSALS = {
          "by tabs; got '나 O'"),
         ("1\t가\tPER_B\n2\t나\tPER\n", f"row 2: {A_TAG} 'PER'")],
     (read_questions, "a.json", None): [
-        ("", "must hold questions; it is empty"),
-        ("[]", "must hold one JSON object, as SQuAD's files do"),
+        ("", "must hold one JSON object, as SQuAD's files do; got []"),
+        ("[]", "must hold one JSON object, as SQuAD's files do; got [[]]"),
         ("{", "not a JSON file: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
         ("{}", "'data' must be a list; got None"),
         ('{"data": []}', "holds no questions"),
@@ -170,7 +172,7 @@ REFUSALS = {
             ({"answers": ["b"]}, " (id q7), answer 1: must be an object; got 'b'"),
             ({"answers": [{"text": "b", "answer_start": 1}], "is_impossible": True},
              " (id q7): an impossible question must have no answers; got 1"),
-            ({"is_impossible": "no"}, " (id q7): 'is_impossible' must be true or false; got 'no'"),
+            ({"is_impossible": "no"}, " (id q7): 'is_impossible' must be True or False; got 'no'"),
             ({"id": 7}, ": 'id' must be a text; got 7"),
             ({"question": None}, " (id q7): 'question' must be a text; got None")))],
     (read_questions, "a.jsonl", None): [
@@ -211,7 +213,7 @@ def test_a_line_names_the_file_and_the_place(tmp_path, read, name, data_format, 
 
 
 @pytest.mark.parametrize("files, data_format, message", [
-    ({"seq.out": "O O\n"}, None, "/seq.out: row 2: must have as many tags as words, 1; got 0"),
+    ({"seq.out": "O O\n"}, None, ": row 2: seq.in and seq.out must have the same rows; got 'stop' and ''"),
     ({"seq.out": "O\nO\n"}, None, "/seq.out: row 1: must have as many tags as words, 2; got 1"),
     ({"seq.out": "O slot\nO\n"}, None, f"/seq.out: row 1: {A_TAG} 'slot'"),
     ({}, None, "/seq.out: cannot be read: No such file or directory"),

@@ -20,8 +20,8 @@ from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_tokenizer import GraphTokenizer
 from keras_bert.training import make_optimizer
 from keras_bert.weights import huggingface
+from keras_bert.weights.format import Weights
 from keras_bert.weights.huggingface_models import TYPES
-from keras_bert.weights.source import Weights
 
 MODELS = {"BertForPreTraining": BertPretrainer, "BertForSequenceClassification": BertClassifier,
           "BertForTokenClassification": BertTokenClassifier, "BertForQuestionAnswering": BertSpanLabeler}

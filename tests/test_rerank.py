@@ -21,7 +21,7 @@ from keras_bert.text.same import SameTexts
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.weights import huggingface
-from keras_bert.weights.source import Weights
+from keras_bert.weights.format import Weights
 
 import zoo
 from conftest import SMALL, TINY_VOCABULARY, Peer, change_json, interrupted_after, randomize, spelled

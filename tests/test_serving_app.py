@@ -25,7 +25,7 @@ import pytest
 from serving_server import held, instances, limited_server, refused, serving, write_echo
 
 import keras_bert
-from keras_bert.files import declared_keys
+from keras_bert.files.json_files import declared
 from keras_bert.serving import app, embeddings, logs, settings, supervisor
 from keras_bert.serving.tensors import Limits
 
@@ -237,7 +237,7 @@ def test_the_document_declares_each_route_with_its_keys_parameters_and_errors(se
     assert served == json.loads(written)
     assert all(f'"#/components/{kind}/{name}"' in written for kind, parts in served["components"].items()
                for name in parts if kind != "securitySchemes")
-    for path, keys in declared_keys.declared().items():
+    for path, keys in declared().items():
         if path.startswith("/"):
             assert request_schema(document["paths"][path]["post"])["properties"].keys() == {*keys.applied.split()}
     names = [operation["operationId"] for operations in document["paths"].values() for operation in operations.values()]

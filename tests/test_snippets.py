@@ -168,7 +168,7 @@ def write_encoders(folder, minilm):
     from keras_bert.layers import BertLayer
     from keras_bert.text.vocabulary import load_vocabulary
     from keras_bert.weights import sentence_transformers
-    from keras_bert.weights.source import Weights
+    from keras_bert.weights.format import Weights
 
     vocabulary = load_vocabulary(REAL / "vocab/bert-base-uncased/vocab.txt")
     config = BertConfig(vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,

@@ -199,11 +199,11 @@ def steps(**values):
 
 @pytest.mark.parametrize(("write", "words"), [
     (pieces, "vocab.txt: must be a WordPiece vocabulary, .* begin with ##; 4 of 11 .* with ▁.*, and 1 with ##"),
-    (of_class("KoBertTokenizer"), "tokenizer_config.json: tokenizer_class must be BertTokenizer, or .*; got 'KoBert"),
-    (of_class("BertJapaneseTokenizer", "config.json"), "config.json: tokenizer_class must be BertTokenizer"),
+    (of_class("KoBertTokenizer"), "tokenizer_config.json: 'tokenizer_class' must be BertTokenizer or .*; got 'KoBert"),
+    (of_class("BertJapaneseTokenizer", "config.json"), "config.json: 'tokenizer_class' must be BertTokenizer or "),
     (of_class("XLMRobertaTokenizer"), "got 'XLMRobertaTokenizer', which splits texts in another way"),
     (steps(model={"type": "Unigram", "vocab": [["▁a", -1.0]]}, normalizer=None),
-     "tokenizer.json: must be a WordPiece tokenizer with a vocabulary; got 'Unigram'"),
+     "tokenizer.json: model: 'type' must be WordPiece; got 'Unigram'"),
     (steps(normalizer={"type": "NFC"}), "in tokenizer.json must be BertNormalizer, .*, not NFC, BertPreTokenizer"),
 ])
 def test_another_tokenizer_is_refused(folder, run, tmp_path, write, words):

@@ -19,7 +19,7 @@ from keras_bert.models import BertClassifier, BertEmbedder, BertPretrainer
 from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 from keras_bert.weights import sentence_transformers
-from keras_bert.weights.source import Weights
+from keras_bert.weights.format import Weights
 
 import zoo
 from conftest import TINY, TINY_VOCABULARY, randomize

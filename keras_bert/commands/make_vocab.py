@@ -5,8 +5,7 @@ from typing import Literal
 
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_file, check_free
-from keras_bert.files.failures import writing
-from keras_bert.files.paths import find_texts
+from keras_bert.files.paths import find_texts, writing
 from keras_bert.terminal import StatusLine, print_error
 
 EXAMPLE = "keras-bert make-vocab --input='texts/*.txt' --vocab_size=32000 --output=vocab.txt"

@@ -7,7 +7,7 @@ import sys
 
 from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated, check_rules
 from keras_bert.errors import InputError
-from keras_bert.files.failures import reading
+from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import decode
 from keras_bert.serving.settings import GRPC_PORT, ModelSettings, Settings
 

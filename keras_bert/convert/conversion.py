@@ -17,10 +17,9 @@ from keras_bert.text import BertTokenizer
 from keras_bert.text.samples import of_tokens, sample_inputs
 from keras_bert.text.tokenizer_files import describe_casing
 from keras_bert.text.vocabulary import CONTINUES
-from keras_bert.weights.format import Format
+from keras_bert.weights.format import Format, Source, Weights
 from keras_bert.weights.kinds import ENCODER, KINDS
 from keras_bert.weights.loading import FORMATS, with_labels
-from keras_bert.weights.source import Source, Weights
 
 
 def differences(weights: Weights, target: Format, folder: str) -> dict[str, float]:

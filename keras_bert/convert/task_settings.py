@@ -3,13 +3,14 @@
 import dataclasses
 from typing import Any
 
-from keras_bert.arguments import Activation, Path, given
+from keras_bert.arguments import Activation, Count, Path, given
 from keras_bert.errors import InputError, Option
-from keras_bert.files.failures import naming_damage
+from keras_bert.files.json_files import Record
+from keras_bert.files.paths import at, naming_damage
 from keras_bert.tasks import TASKS, restored
 from keras_bert.tasks.embed import prompts_of
 from keras_bert.weights import open_weights
-from keras_bert.weights.source import Source, Weights
+from keras_bert.weights.format import Source, Weights
 
 
 def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bool = False,
@@ -47,11 +48,10 @@ def with_task(source: Source) -> Source:
         notes += (f"the settings of the task {given['task']} are ignored, because they are not those of a model for "
                   f"{source.kind.replace('_', ' ')}",)
         given = {}
-    positions, length = source.config.max_position_embeddings, given.get("max_length")
+    positions = source.config.max_position_embeddings
+    length = Record(source.path, "", given).get("max_length", Count | None)
     if length is None:
         length = positions
-    elif type(length) is not int or length < 1:
-        raise InputError(f"{source.path}: max_length must be a number of tokens; got {length!r:.40}")
     elif length > positions:
         notes += (f"max_length {length} exceeds the encoder's positions: {positions}",)
     settings = {"task": tasks[0]} | given | {"max_length": min(length, positions)}
@@ -68,11 +68,9 @@ def with_task(source: Source) -> Source:
                   "0.5 for each",)
     if settings["task"] in TASKS:
         task, _ = restored(settings | ({} if labels is None else {"labels": labels}), source.path)
-        try:
+        with at(source.path):
             if tokenizer := source.tokenizer:
                 task.check_tokenizer(tokenizer)
-        except InputError as error:
-            raise InputError(f"{source.path}: ", *error.parts) from None
     return dataclasses.replace(source, settings=settings, notes=notes)
 
 

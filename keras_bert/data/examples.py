@@ -11,8 +11,12 @@ from typing import Any
 
 from keras_bert.arguments import Path, as_list, is_missing, plural
 from keras_bert.data.rows import parquet_classes
-from keras_bert.data.tables import PUBLISHED, Rows, T, check_columns, read_table, text_of
+from keras_bert.data.tables import PUBLISHED, TEST_FILE, Rows, T, check_columns, read_table
 from keras_bert.errors import InputError, InputWarning, Option
+from keras_bert.files.json_files import Record
+
+# float() would also read 1_0, nan and the digits of other scripts.
+_NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[-+]?[0-9]+)?\s*", re.ASCII | re.IGNORECASE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,24 +24,22 @@ class Columns:
     """The columns of a table that hold its texts and labels.
 
     Args:
-        text, text_pair, label: columns; those that are None are not read.
-        kind: suffix that selects the reader of the file, see `read_table`. If None, the file's own suffix.
+        text, text_pair, label: columns, the last perhaps several; those that are None are not read.
+        kind: suffix that selects the reader of a published file, see `read_table`.
         header: names of all columns, for a file without a header, see `read_table`.
         index: column of the numbers that GLUE's server expects beside the predictions.
         skips_short_rows: rows with too few columns are skipped, with a warning.
         skipped_label: rows with this label are skipped, with a warning.
-        other_label: column of the label if there is no column `label`.
     """
 
     text: str
     text_pair: str | None = None
-    label: str | list[str] | None = "label"
-    kind: str | None = ".tsv"
+    label: Any = "label"
+    kind: str = ".tsv"
     header: tuple[str, ...] | None = None
     index: str | None = None
     skips_short_rows: bool = False
     skipped_label: str | None = None
-    other_label: str | None = None
 
 
 # Rows that the official loaders skip:
@@ -91,6 +93,25 @@ class Example:
     index: str | None = None
 
 
+def label_of(row: Record, column: str) -> str:
+    """Returns the label in a column of a row as str; raises an InputError if it is not a text or a finite number."""
+    value = row.values[column]
+    finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
+    if isinstance(value, bool) or not finite or is_missing(value):
+        several = ("; texts with several labels are for ", Option("task=multilabel"))
+        raise row.error(column, "a text or a finite number", *several * isinstance(value, list | tuple))
+    return str(value)
+
+
+def number(row: Record, column: str) -> float:
+    """Returns the label in a column of a row as a float; raises an InputError if it is not a finite number in ASCII
+    digits."""
+    label = label_of(row, column)
+    if not _NUMBER.fullmatch(label) or not math.isfinite(float(label)):
+        raise row.error(column, "a number")
+    return float(label)
+
+
 def read_examples(path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
                   label_column: str | None = "label", data_format: str | None = None) -> list[Example]:
     """Returns the examples of `iterate_examples` as a list."""
@@ -98,17 +119,21 @@ def read_examples(path: Path | Rows, text_column: str = "text", text_pair_column
 
 
 def iterate_examples(path: Path | Rows, text_column: str = "text", text_pair_column: str | None = None,
-                     label_column: str | None = "label", data_format: str | None = None) -> Iterator[Example]:
+                     label_column: Any = "label", data_format: str | None = None,
+                     read_label: Callable[..., Any] = label_of, formats: Mapping[str, Columns] = FORMATS,
+                     other_label: str | None = None) -> Iterator[Example]:
     """Reads a table by its column names, see `read_table`: `.tsv`, `.csv`, `.jsonl`, `.json`, `.parquet`, `Rows`.
 
     Args:
         path: the file, UTF-8; or `Rows`.
         text_column: column of the text.
         text_pair_column: column of the second text. If None, `text_pair` if there is such a column.
-        label_column: column of the label. If None, only texts are read.
-        data_format: name of a published dataset's format in `FORMATS`. It sets the columns and the reader, whatever
+        label_column: column of the label, or a list of columns that have it together. If None, only texts are read.
+        data_format: name of a published dataset's format in `formats`. It sets the columns and the reader, whatever
             the file's suffix; of the arguments above, only `label_column=None` is allowed then. Rows that the official
             loaders skip are skipped; one `InputWarning` at the end of the file names them.
+        read_label: called with a row and `label_column`, returns the label.
+        other_label: column of the label if there is no column `label_column`.
 
     Yields:
         `Example`s, all with a `text_pair` or all without.
@@ -116,101 +141,54 @@ def iterate_examples(path: Path | Rows, text_column: str = "text", text_pair_col
     Raises:
         InputError: the file is invalid; the message names the file, the row and the column.
     """
-    columns = choose_columns(path, text_column, text_pair_column, label_column, data_format, FORMATS)
-    yield from iterate_table(path, columns, data_format, label_of)
-
-
-def choose_columns(path: Path | Rows, text_column: str, text_pair_column: str | None, label_column: str | None,
-                   data_format: str | None, formats: Mapping[str, Columns]) -> Columns:
-    """Returns the `Columns` of a table: those of a data format in `formats` or, if it is None, the given ones."""
-    if not data_format:
-        return Columns(text_column, text_pair_column, label_column, kind=None)
-    for name, column in ("text", text_column), ("text_pair", text_pair_column), ("label", label_column):
-        if column not in (None, name):
-            raise InputError(Option(f"{name}_column"), " must be left out with ", Option(f"data_format={data_format}"),
-                             f", which sets the columns; got {column!r}")
-    columns = choose(path, data_format, formats)
-    return columns if label_column else dataclasses.replace(columns, label=None)
-
-
-def iterate_table(path: Path | Rows, columns: Columns, data_format: str | None,
-                  read_label: Callable[..., Any]) -> Iterator[Example]:
-    """Yields the `Example`s of a table, see `iterate_examples`. `read_label` is called with the path, the row's number,
-    its values, and `columns.label`, and returns the label."""
-    text, text_pair = columns.text, columns.text_pair
-    label: Any = columns.label  # a column, or several
-    short: list[int] = []
-    unlabelled = []
-    names, rows = read_table(path, (), columns.kind, columns.header, short if columns.skips_short_rows else None,
-                             PUBLISHED if label else ())
-    if label and columns.other_label in names and label not in names:
-        label = columns.other_label
     if data_format:
-        _check_published(path, names, (text, text_pair), label, data_format, columns.kind or "")
+        for name, column in ("text", text_column), ("text_pair", text_pair_column), ("label", label_column):
+            if column not in (None, name):
+                raise InputError(Option(f"{name}_column"), " must be left out with ",
+                                 Option(f"data_format={data_format}"), f", which sets the columns; got {column!r}")
+        columns = choose(path, data_format, formats)
+        columns = columns if label_column else dataclasses.replace(columns, label=None)
+        rows = _read_published(path, columns, data_format)
     else:
-        check_columns(path, names, (text, text_pair, *as_list(label)))
-    if text_pair is None and not data_format and "text_pair" in names:
-        text_pair = "text_pair"
-    example, labelled = None, bool(label) and not data_format  # published files have empty texts
-    for row, values in rows:
-        if label and columns.skipped_label and values[label] == columns.skipped_label:
-            unlabelled.append(row)
-            continue
-        example = Example(text_of(path, row, values, text, labelled),
-                          text_pair and text_of(path, row, values, text_pair, labelled),
-                          label and read_label(path, row, values, label), row,
-                          columns.index and values.get(columns.index))
-        yield example
-    if not example:
-        raise InputError(f"{path}: must have rows with labels; every row is labelled {columns.skipped_label}")
-    _warn_of_skipped(path, {f"with fewer than {len(names)} columns": short,
-                            f"labelled {columns.skipped_label}": unlabelled})
+        names, rows = read_table(path, other=PUBLISHED if label_column else ())
+        label = other_label if label_column not in names and other_label in names else label_column
+        check_columns(path, names, (text_column, text_pair_column, *as_list(label)))
+        columns = Columns(text_column, text_pair_column or ("text_pair" if "text_pair" in names else None), label)
+    text, text_pair, label, index = columns.text, columns.text_pair, columns.label, columns.index
+    labelled = bool(label) and not data_format  # published files have empty texts
+    for row in rows:
+        yield Example(row.text(text, labelled), text_pair and row.text(text_pair, labelled),
+                      label and read_label(row, label), row.place, index and row.values.get(index))
 
 
-def _check_published(path: Path | Rows, names: list[str], texts: Iterable[str | None], label: str | None,
-                     data_format: str, kind: str) -> None:
-    required = [name for name in (*texts, label) if name]
-    if [name for name in required if name not in names] == [label]:
-        cure = ["; this is a test file without labels, for predict alone"]
-    else:
-        cure = ["; ", Option(f"data_format={data_format}"), f" reads {kind[1:].upper()} files, whatever their suffix, "
-                f"with the columns {', '.join(required)}"]
+def _read_published(path: Path | Rows, columns: Columns, data_format: str) -> Iterator[Record]:
+    """Yields the rows that the official loaders get, and then warns of those that they skip."""
+    names, rows = read_table(path, (), columns.kind, columns.header, columns.skips_short_rows, PUBLISHED)
+    label = columns.label
+    required = [name for name in (columns.text, columns.text_pair, label) if name]
+    cure = [TEST_FILE]
+    if [name for name in required if name not in names] != [label]:
+        cure = ["; ", Option(f"data_format={data_format}"), f" reads {columns.kind[1:].upper()} files, whatever their "
+                f"suffix, with the columns {', '.join(required)}"]
     check_columns(path, names, required, *cure)
-
-
-def _warn_of_skipped(path: Path | Rows, skipped: dict[str, list[int]]) -> None:
-    """Warns about the rows that were skipped, listed by what they have in common."""
-    kinds = [f"{len(rows)} {plural('row', len(rows))} {what} ({plural('row', len(rows))} "
-             f"{', '.join(map(str, rows[:10]))}{', …' * (len(rows) > 10)})" for what, rows in skipped.items() if rows]
+    skipped = defaultdict(list)
+    count = 0
+    for row in rows:
+        if len(row.values) < len(names):
+            skipped[f"with fewer than {len(names)} columns"].append(row.place)
+        elif label and columns.skipped_label and row.values[label] == columns.skipped_label:
+            skipped[f"labelled {columns.skipped_label}"].append(row.place)
+        else:
+            count += 1
+            yield row
+    kinds = " and ".join(f"{len(numbers)} {plural('row', len(numbers))} {what} ({plural('row', len(numbers))} "
+                         f"{', '.join(map(str, numbers[:10]))}{', …' * (len(numbers) > 10)})"
+                         for what, numbers in skipped.items())
+    if not count:
+        raise InputError(f"{path}: must have other rows than {kinds}, which the official loaders skip; the columns are "
+                         f"{', '.join(names)}")
     if kinds:
-        warnings.warn(f"{path}: skipped {' and '.join(kinds)}, as the official loaders do", InputWarning, stacklevel=3)
-
-
-def number(path: Path | Rows, example: Example) -> float:
-    """Returns the label of an `Example` of the file `path` as a float.
-
-    Raises:
-        InputError: the label is not a finite number in ASCII digits; the message names the file and the row.
-    """
-    label = str(example.label)
-    try:  # float() would also read 1_0, and the digits of other scripts
-        value = float(label) if label.isascii() and "_" not in label else math.nan
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise InputError(f"{path}: row {example.row}: 'label' must be a number; got {example.label!r}")
-    return value
-
-
-def label_of(path: Path | Rows, row: int, values: dict[str, Any], column: str) -> str:
-    """Returns the label in a column of a row as str; raises an InputError if it is not a text or a finite number."""
-    value = values[column]
-    finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
-    if isinstance(value, bool) or not finite or is_missing(value):
-        several = ("; texts with several labels are for ", Option("task=multilabel"))
-        raise InputError(f"{path}: row {row}: {column!r} must be a text or a finite number; got {value!r}",
-                         *several * isinstance(value, list | tuple))
-    return str(value)
+        warnings.warn(f"{path}: skipped {kinds}, as the official loaders do", InputWarning, stacklevel=3)
 
 
 def in_order(path: Path | Rows, labels: Iterable[str]) -> list[str]:

@@ -3,13 +3,14 @@
 import csv
 import functools
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
-from keras_bert.arguments import Path, is_missing
-from keras_bert.data.examples import Columns, Example, choose_columns, iterate_table
+from keras_bert.arguments import Path, check_rules, is_missing
+from keras_bert.data.examples import Columns, Example, iterate_examples
 from keras_bert.data.tables import Rows, printed_list
-from keras_bert.errors import InputError, Option
+from keras_bert.errors import Option
+from keras_bert.files.json_files import Record
 
 # The data sets, and the names of the labels that their files number from 0.
 FORMATS = {
@@ -48,60 +49,50 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
     Raises:
         InputError: the file is invalid; the message names the file, the row and the column.
     """
-    columns = choose_columns(path, text_column, text_pair_column, label_column, data_format, FORMATS)
-    read_label: Callable = functools.partial(_listed, delimiter=label_delimiter, names=_NAMES.get(data_format or ""))
-    if label_columns is not None and not label_columns:
-        raise InputError(Option("label_columns"), " must name at least one column; got none")
-    if label_columns and data_format:
-        raise InputError(Option("label_columns"), " must be left out with ", Option(f"data_format={data_format}"),
-                         f", which sets the columns; got {', '.join(label_columns)}")
-    if label_columns and label_column not in (None, "label"):
-        raise InputError(Option("label_column"), " must be left out with ", Option("label_columns"),
-                         f"; got {label_column!r}")
-    if label_columns and len(set(label_columns)) < len(label_columns):
-        raise InputError(Option("label_columns"), f" must differ from one another; got {', '.join(label_columns)}")
-    if data_format and label_delimiter != ",":
-        raise InputError(Option("label_delimiter"), " must be left out with ", Option(f"data_format={data_format}"),
-                         f"; got {label_delimiter!r}")
+    without_format = ["left out with ", Option(f"data_format={data_format}"), ", which sets the columns"]
+    check_rules(
+        ("label_columns", label_columns, "different names, at least one",
+         label_columns is None or 0 < len(label_columns) == len(set(label_columns))),
+        ("label_columns", label_columns, without_format, not (label_columns and data_format)),
+        ("label_column", label_column, ["left out with ", Option("label_columns")],
+         not label_columns or label_column in (None, "label")),
+        ("label_delimiter", label_delimiter, without_format, not data_format or label_delimiter == ","))
     if label_columns and label_column:
-        columns, read_label = Columns(text_column, text_pair_column, label_columns, kind=None), _flagged
-    elif label_column == "label" and not data_format:
-        columns = Columns(text_column, text_pair_column, label_column, kind=None, other_label="labels")
-    return iterate_table(path, columns, data_format, read_label)
+        return iterate_examples(path, text_column, text_pair_column, label_columns, read_label=_flagged)
+    read_label = functools.partial(_listed, delimiter=label_delimiter, names=_NAMES.get(data_format or ""))
+    return iterate_examples(path, text_column, text_pair_column, label_column, data_format, read_label, FORMATS,
+                            other_label="labels" if label_column == "label" else None)
 
 
-def _listed(path: Path | Rows, row: int, values: dict[str, Any], column: str, delimiter: str,
-            names: list[str] | None) -> tuple[str, ...]:
-    value: Any = [] if is_missing(values[column]) else values[column]
+def _listed(row: Record, column: str, delimiter: str, names: list[str] | None) -> tuple[str, ...]:
+    value = row.values[column]
+    value = [] if is_missing(value) else value
     if isinstance(value, str) and _LIST.fullmatch(value.strip()):
         value = printed_list(value)
         if isinstance(value, str) and not re.fullmatch(r"\([^'\"]*\)", value):
-            raise InputError(f"{path}: row {row}: {column!r} must have a list as JSON or Python prints it, or a text "
-                             f"with {delimiter!r} between the labels; got {value!r:.60}", *FLAGS_CURE)
+            raise row.error(column, f"a list as JSON or Python prints it, or {_text(delimiter)}", *FLAGS_CURE)
     if value and isinstance(value, list) and delimiter != ",":
-        raise InputError(f"{path}: row {row}: {column!r} must be a text with {delimiter!r} between the labels; got the "
-                         f"list {value!r:.60}: leave out ", Option("label_delimiter"))
-    labels = _split(value, delimiter) if isinstance(value, str) else value
-    if labels is None and value is not None:
-        raise InputError(f"{path}: row {row}: {column!r} must have a quote at both ends of a label or none; "
-                         f"got {value!r:.60}")
+        raise row.error(column, _text(delimiter), "; for a list, leave out ", Option("label_delimiter"))
+    labels = _split(row, column, value, delimiter) if isinstance(value, str) else value
     if not isinstance(labels, list):
-        raise InputError(f"{path}: row {row}: {column!r} must be a list of labels, [] for none, or a text with "
-                         f"{delimiter!r} between the labels; got {value!r:.60}", *FLAGS_CURE)
+        raise row.error(column, f"a list of labels, [] for none, or {_text(delimiter)}", *FLAGS_CURE)
     if not all(map(_is_label, labels)):
-        raise InputError(f"{path}: row {row}: {column!r} must have labels that are texts or whole numbers, and not "
-                         f"empty; got {value!r:.60}", *FLAGS_CURE)
+        raise row.error(column, "labels that are texts or whole numbers, and not empty", *FLAGS_CURE)
     flags = [flag for label in labels for flag in re.split(r"[\s,;|]+", str(label).strip().lower())]  # perhaps
     has_flags = len({*flags}) < len(flags) or len(flags) > len(labels)
     labels = sorted({str(label).strip() for label in labels})
     if names is None and has_flags and all(flag in _FLAGS for flag in flags):
-        raise InputError(f"{path}: row {row}: {column!r} must have each label once; got {value!r:.60}", *FLAGS_CURE)
+        raise row.error(column, "a list with each label once", *FLAGS_CURE)
     if names is None:
         return tuple(labels)
     for label in labels:
         if label not in map(str, range(len(names))):
-            raise InputError(f"{path}: row {row}: {column!r} must be numbers from 0 to {len(names) - 1}; got {label!r}")
+            raise row.error(column, f"numbers from 0 to {len(names) - 1}", f", {label!r} among them")
     return tuple(sorted(names[int(label)] for label in labels))
+
+
+def _text(delimiter: str) -> str:
+    return f"a text with {delimiter!r} between the labels"
 
 
 def _is_label(value: Any) -> bool:
@@ -113,18 +104,18 @@ def are_flags(labels: Collection[str]) -> bool:
     return len(labels) == 2 and {_FLAGS.get(label.lower()) for label in labels} == {False, True}
 
 
-def _split(text: str, delimiter: str) -> list[str] | None:
-    """Returns the labels in a text; None if a quote is not closed."""
+def _split(row: Record, column: str, text: str, delimiter: str) -> list[str]:
+    """Returns the labels in a text."""
     try:
         return [label.strip() for label in next(csv.reader(
             [text.strip()], delimiter=delimiter, skipinitialspace=True, strict=True))]
     except csv.Error:
-        return None
+        raise row.error(column, "labels with a quote at both ends or none") from None
 
 
-def _flagged(path: Path | Rows, row: int, values: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+def _flagged(row: Record, columns: Sequence[str]) -> tuple[str, ...]:
     """Returns the names of the columns that are 1."""
     for column in columns:
-        if str(values[column]).lower() not in _FLAGS:
-            raise InputError(f"{path}: row {row}: {column!r} must be 0 or 1; got {values[column]!r:.40}")
-    return tuple(sorted(column for column in columns if _FLAGS[str(values[column]).lower()]))
+        if str(row.values[column]).lower() not in _FLAGS:
+            raise row.error(column, "0 or 1")
+    return tuple(sorted(column for column in columns if _FLAGS[str(row.values[column]).lower()]))

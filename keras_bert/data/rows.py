@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
-from keras_bert.files.failures import reading
+from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import MAX_LINE, LongLine, decode, read_lines
 
 # The rule that a row has broken, by a part of the message of the module `csv`.
@@ -36,21 +36,18 @@ UnparsedRow = tuple[int, float, Any]
 class RowFormat(NamedTuple):
     """How the rows of a file are read."""
 
-    # Takes a path and the columns of a file without a header; returns the columns, None if each row has its own, and
-    # the rows. A first line with one of the given columns is a header all the same.
+    # Takes a path and the columns of a file without a header, or those of a Parquet file that are read; returns the
+    # columns, None if each row has its own, and the rows. A first line with one of the given columns is a header.
     open: Callable[[Path, Sequence[str] | None], tuple[list[str] | None, Iterator[UnparsedRow]]]
     # Takes the path, the number of a row and the row; returns its cells, or its values by the names of their columns.
     cells: Callable[[Path, int, Any], list[str] | dict[str, Any]]
 
-    def parse(self, path: Path, number: int, row: Any, columns: Sequence[str] | None) -> dict[str, Any]:
-        """Returns the values of a row. Raises an InputError if it is invalid, a `ShortRow` if it has fewer cells than
-        there are columns."""
+    def parse(self, path: Path, number: int, row: Any, columns: Sequence[str] | None,
+              may_be_short: bool = False) -> dict[str, Any]:
+        """Returns the values of a row; those of the first columns, if it `may_be_short` and has fewer cells than there
+        are columns. Raises an InputError if it is invalid."""
         cells = self.cells(path, number, row)
-        return _named(path, number, cells, columns or ()) if isinstance(cells, list) else cells
-
-
-class ShortRow(InputError):
-    """An error for a row with fewer cells than there are columns."""
+        return _named(path, number, cells, columns or (), may_be_short) if isinstance(cells, list) else cells
 
 
 def suffix_of(path: Path) -> str:
@@ -67,11 +64,15 @@ def lines(path: Path) -> Iterator[tuple[int, float, str]]:
 
 
 def paired_lines(folder: Path, first: str, second: str) -> Iterator[tuple[int, str, str]]:
-    """Yields (row, line, line) for the lines, stripped, of two files of a folder that are not both blank."""
+    """Yields (row, line, line) for the lines, stripped, of two files of a folder that are not both blank; raises an
+    InputError if one of them is."""
     files = (lines(os.path.join(folder, name)) for name in (first, second))
     for row, pair in enumerate(itertools.zip_longest(*files, fillvalue=(0, 1.0, "")), 1):
         one, other = (line.strip() for _, _, line in pair)
-        if one or other:
+        if bool(one) != bool(other):
+            raise InputError(f"{folder}: row {row}: {first} and {second} must have the same rows; "
+                             f"got {one!r:.40} and {other!r:.40}")
+        if one:
             yield row, one, other
 
 
@@ -88,12 +89,6 @@ def byte_lines(path: Path, unit: str = "row") -> Iterator[tuple[int, float, byte
                 yield row, read / max(read, size), line
         except (EOFError, zlib.error) as error:
             raise InputError(f"{path}: cannot be read: {error}") from None
-
-
-def json_lines(path: Path) -> Iterator[tuple[int, float, dict[str, Any]]]:
-    """Yields (row, fraction of the file read so far, object) for each line of a JSON Lines file that is not blank."""
-    for row, share, line in _open_json_lines(path, None)[1]:
-        yield row, share, _json_cells(path, row, line)
 
 
 def json_values(path: Path) -> list[Any]:
@@ -297,17 +292,16 @@ def _with_header(rows: Iterator[UnparsedRow], header: Sequence[str] | None,
     return columns, rows
 
 
-def _named(path: Path, row: int, values: list[str], columns: Sequence[str]) -> dict[str, str]:
-    if len(values) != len(columns):
+def _named(path: Path, row: int, values: list[str], columns: Sequence[str], may_be_short: bool) -> dict[str, str]:
+    if len(values) != len(columns) and not (may_be_short and len(values) < len(columns)):
         cure = f"; {NO_QUOTING}" * (suffix_of(path) == ".tsv" and any(value.startswith('"') for value in values))
-        error = ShortRow if len(values) < len(columns) else InputError
-        raise error(f"{path}: row {row}: must have {len(columns)} columns ({', '.join(columns):.60}); "
-                    f"got {len(values)}{cure}")
+        raise InputError(f"{path}: row {row}: must have {len(columns)} columns ({', '.join(columns):.60}); "
+                         f"got {len(values)}{cure}")
     return dict(zip(columns, values))
 
 
 def _open_parquet(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
-    rows = parquet_rows(path)
+    rows = parquet_rows(path, header)
     return next(rows), rows
 
 

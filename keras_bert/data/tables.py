@@ -14,24 +14,18 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from keras_bert.arguments import Data, Path, is_missing, is_table, replace_surrogates
-from keras_bert.data.rows import (
-    NO_QUOTING,
-    ROW_FORMATS,
-    RowFormat,
-    ShortRow,
-    class_of,
-    json_rows,
-    paired_lines,
-    suffix_of,
-)
+from keras_bert.arguments import Data, Path, is_table, replace_surrogates
+from keras_bert.data.rows import NO_QUOTING, ROW_FORMATS, RowFormat, class_of, json_rows, paired_lines, suffix_of
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
+from keras_bert.files.json_files import Record
 
 T = TypeVar("T")
 Row = tuple[int, dict[str, Any]]  # the number of the line or record, from 1, the header included; the values
-Table = tuple[list[str], Iterator[Row]]  # the columns; the rows, each with all columns
+_Unchecked = tuple[list[str], Iterator[Row]]
+Table = tuple[list[str], Iterator[Record]]  # the columns; the rows, each with all columns
 # Another way to say how to read a file, for callers that know published data sets.
 PUBLISHED = ", or be of a published data set, which ", Option("data_format"), " must name"
+TEST_FILE = "; this is a test file without labels, for predict alone"
 
 
 _UNREAD: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("unread columns", default=None)
@@ -107,8 +101,7 @@ def _native(value: Any) -> Any:
 
 
 def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str | None = None,
-               header: Sequence[str] | None = None, short: list[int] | None = None,
-               other: Iterable[str] = ()) -> Table:
+               header: Sequence[str] | None = None, may_be_short: bool = False, other: Iterable[str] = ()) -> Table:
     """Opens a table; see `Table` for what it returns.
 
     A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. A `.jsonl` file has
@@ -124,22 +117,32 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
         kind: suffix that selects the reader. If None, the file's own suffix.
         header: names of the columns, for a `.tsv` or `.csv` file without a header. A first line with one of these names
             is a header all the same.
-        short: list to which the numbers of the rows of a `.tsv` or `.csv` file with too few columns are appended; these
-            rows are skipped. If None, such a row is an error. Values that a row of JSON lacks are None.
+        may_be_short: if True, a row of a `.tsv` or `.csv` file with too few columns has the first ones alone; if False,
+            it is an error. Values that a row of JSON lacks are None.
         other: see `choose_reader`.
 
     Raises:
         InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
             not installed.
     """
-    columns, rows = choose_reader(path, _READERS, "a data file", kind, other)(path, header, short)
+    columns, rows = choose_reader(path, _READERS, "a data file", kind, other)(path, header, may_be_short)
     if not columns:
         raise InputError(f"{path}: must have columns and rows; it is empty")
     check_columns(path, columns, required)
-    rows = _not_empty(path, columns, rows, short)
+    records = at_least_one(itertools.starmap(functools.partial(Record, path), rows),
+                           f"{path}: must have rows; it has only a header: {', '.join(columns)}")
     may_be_quoted = not kind and not isinstance(path, Rows) and suffix_of(path) == ".tsv"  # no published format
-    rows = _watch_for_quotes(path, rows) if may_be_quoted else rows
-    return columns, rows if (unread := _UNREAD.get()) is None else _watch_columns(columns, rows, unread)
+    records = _watch_for_quotes(path, records) if may_be_quoted else records
+    return columns, records if (unread := _UNREAD.get()) is None else _watch_columns(columns, records, unread)
+
+
+def at_least_one(items: Iterable[T], message: str) -> Iterator[T]:
+    """Yields the items; if there is none, raises an InputError with this message."""
+    item = None
+    for item in items:
+        yield item
+    if item is None:
+        raise InputError(message)
 
 
 def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., T]], what: str, kind: str | None = None,
@@ -176,35 +179,26 @@ class _WatchedRow(collections.UserDict):
         return super().__getitem__(name)
 
 
-def _watch_columns(columns: list[str], rows: Iterator[Row], unread: list[str]) -> Iterator[Row]:
-    for row, values in itertools.islice(rows, 1):  # the others are read alike
-        watched: Any = _WatchedRow(values)
+def _watch_columns(columns: list[str], rows: Iterator[Record], unread: list[str]) -> Iterator[Record]:
+    for row in itertools.islice(rows, 1):  # the others are read alike
+        watched: Any = _WatchedRow(row.values)
         watched.read = set()
-        yield row, watched
+        yield Record(row.file, row.place, watched)
         unread += [name for name in columns if name not in {*unread, *watched.read}]
     yield from rows
 
 
-def _not_empty(path: Path | Rows, columns: list[str], rows: Iterator[Row], short: list[int] | None) -> Iterator[Row]:
-    row = 0
-    for row, values in rows:
-        yield row, values
-    if not row:
-        found = "every row has too few columns" if short else "it has only a header"
-        raise InputError(f"{path}: must have rows; {found}: {', '.join(columns)}")
-
-
-def _watch_for_quotes(path: Path | Rows, rows: Iterator[Row]) -> Iterator[Row]:
+def _watch_for_quotes(path: Path | Rows, rows: Iterator[Record]) -> Iterator[Record]:
     """Warns after the last row of a `.tsv` file if its cells are quoted as pandas and `csv` do it by default: if all
     cells that have quotes are in quotes themselves, with two quotes for one inside."""
     quoted, others, first = 0, 0, 0
-    for row, values in rows:
-        yield row, values
-        for cell in () if others else values.values():
+    for row in rows:
+        yield row
+        for cell in () if others else row.values.values():
             if '"' in cell:
                 inner = cell[1:-1].replace('""', "")
                 if cell[0] == cell[-1] == '"' and '"' not in inner and len(inner) < len(cell) - 2:
-                    quoted, first = quoted + 1, first or row
+                    quoted, first = quoted + 1, first or row.place
                 else:
                     others += 1
     if quoted and not others:
@@ -226,16 +220,6 @@ def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[
             raise MissingColumn(f"{path}: there is no column {name!r}; the {found}", *cure)
 
 
-def text_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, labelled: bool = False) -> str:
-    """Returns the text in a column of a row. Without labels, it may be blank, so that each row has an answer; with
-    them, it must not: a file of text cannot tell an empty cell from a missing one."""
-    text = values.get(column)
-    if not isinstance(text, str) or labelled and is_missing(text):
-        cure = "; correct the row, or leave it out" * is_missing(text)
-        raise InputError(f"{path}: row {row}: {column!r} must be a text; got {text!r:.40}{cure}")
-    return text
-
-
 def printed_list(text: str) -> Any:
     """Returns the list that a text is as JSON or Python prints it; any other text stays."""
     text = text.strip()
@@ -251,55 +235,33 @@ def printed_list(text: str) -> Any:
     return text
 
 
-def texts_of(path: Path | Rows, row: int, values: dict[str, Any], column: str, labelled: bool = False) -> list[str]:
-    """Returns the list of texts in a column of a row, as `text_of` does."""
-    texts = values.get(column)
-    if not isinstance(texts, list) or not all(isinstance(text, str) and not (labelled and is_missing(text))
-                                              for text in texts):
-        raise InputError(f"{path}: row {row}: {column!r} must be a list of texts; got {texts!r:.40}")
-    return texts
-
-
-def _read_rows(form: RowFormat, path: Path, header: Sequence[str] | None, short: list[int] | None) -> Table:
-    columns, unparsed = form.open(path, header)
+def _read_rows(form: RowFormat, path: Path, header: Sequence[str] | None, may_be_short: bool) -> _Unchecked:
+    columns, rows = form.open(path, header)
 
     def parsed(rows: Iterable[tuple[int, float, Any]]) -> Iterator[Row]:
-        for row, _, raw in rows:
-            try:
-                yield row, form.parse(path, row, raw, columns)
-            except ShortRow:
-                if short is None:
-                    raise
-                short.append(row)
+        return ((number, form.parse(path, number, row, columns, may_be_short)) for number, _, row in rows)
 
     if columns is None:  # the file is read twice, as the columns are those of all rows
         return _read_objects(lambda: parsed(form.open(path, header)[1]))
-    return columns, parsed(unparsed)
+    return columns, parsed(rows)
 
 
-def _read_json(path: Path, *_: Any) -> Table:
+def _read_json(path: Path, *_: Any) -> _Unchecked:
     rows = [(row, _flat(values)) for row, values in json_rows(path)]
     return _read_objects(lambda: rows)
 
 
-def _read_memory(table: Rows, *_: Any) -> Table:
+def _read_memory(table: Rows, *_: Any) -> _Unchecked:
     return _read_objects(lambda: zip(table.numbers or itertools.count(1), table.rows))
 
 
-def _read_folder(folder: Path, *_: Any) -> Table:
+def _read_folder(folder: Path, *_: Any) -> _Unchecked:
     """Reads the folder of a data set of intents and slots (Goo et al., 2018)."""
-    return ["text", "label"], _folder_rows(folder)
+    return ["text", "label"], ((row, {"text": text, "label": label})
+                               for row, text, label in paired_lines(folder, "seq.in", "label"))
 
 
-def _folder_rows(folder: Path) -> Iterator[Row]:
-    for row, text, label in paired_lines(folder, "seq.in", "label"):
-        if not (text and label):
-            raise InputError(f"{folder}: row {row}: seq.in and label must have the same rows; "
-                             f"got {text!r:.40} and {label!r:.40}")
-        yield row, {"text": text, "label": label}
-
-
-def _read_objects(objects: Callable[[], Iterable[Row]]) -> Table:
+def _read_objects(objects: Callable[[], Iterable[Row]]) -> _Unchecked:
     """Reads the rows that each call of `objects` returns."""
     columns: dict[str, Any] = dict.fromkeys(name for _, values in objects() for name in values)  # in constant memory
     return list(columns), ((row, columns | values) for row, values in objects())
@@ -311,7 +273,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
                      for name, value in inner.items()}
 
 
-_READERS: dict[str | None, Callable[..., Table]] = {
+_READERS: dict[str | None, Callable[..., _Unchecked]] = {
     None: _read_memory, **{suffix: functools.partial(_read_rows, form) for suffix, form in ROW_FORMATS.items()},
     ".json": _read_json, "snips": _read_folder,
 }

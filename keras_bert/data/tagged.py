@@ -12,8 +12,9 @@ import numpy as np
 from keras_bert.arguments import Path
 from keras_bert.data.examples import choose
 from keras_bert.data.rows import lines, paired_lines
-from keras_bert.data.tables import Rows, choose_reader, read_table, text_of, texts_of
+from keras_bert.data.tables import Rows, at_least_one, choose_reader, read_table
 from keras_bert.errors import InputError, Option
+from keras_bert.files.json_files import Record
 
 OUTSIDE = "O"
 Unit = Literal["word", "character"]  # what tags belong to
@@ -90,11 +91,7 @@ def read_tagged(path: Path | Rows, data_format: str | None = None) -> Iterator[T
     else:
         reader = choose_reader(path, _READERS, "a file of tagged words",
                                other=(", or have a ", Option("data_format"), f" of {', '.join(FORMATS)}"))
-    example = None
-    for example in reader(path):
-        yield example
-    if example is None:
-        raise InputError(f"{path}: holds no sentences")
+    return at_least_one(reader(path), f"{path}: holds no sentences")
 
 
 def to_bio(tags: Iterable[str], places: Iterable[str] | None = None) -> list[str]:
@@ -152,24 +149,18 @@ def spans_of(labels: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def _read_conll(path: Path) -> Iterator[TaggedExample]:
-    for rows, words, tags in _sentences(path):
-        for row, word in zip(rows, words):
-            if not word.strip():
-                raise InputError(f"{path}: row {row}: must have a word in the first column; got {word!r}")
-        yield TaggedExample(words, tags, rows[0])
+    for row, words, tags in _sentences(path, "a word in the first column", lambda columns: columns[0].strip() != ""):
+        yield TaggedExample(words, tags, row)
 
 
 def _read_klue_ner(path: Path) -> Iterator[TaggedText]:
-    for rows, characters, tags in _sentences(path):
-        for row, character in zip(rows, characters):
-            if tags is None or len(character) != 1:
-                raise InputError(f"{path}: row {row}: must have one character and a tag; got {character!r}")
-        assert tags  # a sentence has a row, and each row a tag
+    for row, characters, tags in _sentences(path, "one character and a tag", lambda columns: (
+            len(columns) > 1 and len(columns[0]) == 1)):
         text = "".join(characters)
         # A few entities of the published files begin with a space.
         spans = [(*_trimmed(text, first, end), tags[first][2:]) for first, end in spans_of(tags)
                  if not text[first:end].isspace()]
-        yield _tagged_text(text, spans, rows[0])
+        yield _tagged_text(text, spans, row)
 
 
 def _read_naver_ner(path: Path) -> Iterator[TaggedExample]:
@@ -202,16 +193,16 @@ def _read_snips(folder: Path) -> Iterator[TaggedExample]:
 def _read_rows(path: Path | Rows) -> Iterator[TaggedExample | TaggedText]:
     columns, rows = read_table(path)
     name = "tokens" if "tokens" in columns else "words"
-    for row, values in rows:
+    for row in rows:
         if "entities" in columns:
-            text = text_of(path, row, values, "text", labelled=True)
-            yield _tagged_text(text, _spans(f"{path}: row {row}", text, values["entities"]), row)
+            text = row.text("text", labelled=True)
+            yield _tagged_text(text, _spans(row, text), row.place)
         elif "text" in columns and name not in columns:
-            yield TaggedText(text_of(path, row, values, "text"), None, row)
+            yield TaggedText(row.text("text"), None, row.place)
         elif "tags" in columns:
-            yield _example(path, row, texts_of(path, row, values, name), texts_of(path, row, values, "tags"))
+            yield _example(path, row.place, row.texts(name), row.texts("tags"))
         else:
-            yield TaggedExample(texts_of(path, row, values, name), None, row)
+            yield TaggedExample(row.texts(name), None, row.place)
 
 
 def _example(path: Path | Rows, row: int, words: list[str], tags: list[str]) -> TaggedExample:
@@ -234,30 +225,24 @@ def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     return end - len(span.lstrip()), start + len(span.rstrip())
 
 
-def _spans(place: str, text: str, entities: Any) -> list[_Span]:
+def _spans(row: Record, text: str) -> list[_Span]:
     """Returns the entities of a row, sorted and without white space at their ends."""
-    if not isinstance(entities, list):
-        raise InputError(f"{place}: 'entities' must be a list of objects; got {entities!r:.40}")
     spans = []
-    for number, entity in enumerate(entities, 1):
-        start, end, label = ([entity.get(name) for name in ("start", "end", "label")] if isinstance(entity, dict)
-                             else [None] * 3)
-        of = f"{place}: entity {number}"
-        if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label.strip():
-            raise InputError(f"{of}: must have the integers start and end, and the text label; got {entity!r:.80}")
+    for number, entity in enumerate(row.records("entities", "entity"), 1):
+        start, end, label = entity.get("start", int), entity.get("end", int), entity.text("label", labelled=True)
         if not 0 <= start < end <= len(text):
-            raise InputError(f"{of}: must have 0 <= start < end <= {len(text)}, the length of the text in code points; "
-                             f"got start {start} and end {end}")
+            raise InputError(f"{entity}: must have 0 <= start < end <= {len(text)}, the length of the text in code "
+                             f"points; got start {start} and end {end}")
         if not text[start:end].strip():
-            raise InputError(f"{of}: must contain more than white space; got {text[start:end]!r}")
-        if (copy := entity.get("text") or text[start:end]) != text[start:end]:
-            raise InputError(f"{of}: text[{start}:{end}], counted in code points, must be {copy!r}; "
+            raise InputError(f"{entity}: must contain more than white space; got {text[start:end]!r}")
+        if (copy := entity.values.get("text") or text[start:end]) != text[start:end]:
+            raise InputError(f"{entity}: text[{start}:{end}], counted in code points, must be {copy!r}; "
                              f"got {text[start:end]!r}")
         spans.append((*_trimmed(text, start, end), label.strip(), number))
     spans.sort()
     for (_, end, _, one), (start, _, _, other) in itertools.pairwise(spans):
         if start < end:
-            raise InputError(f"{place}: entities must not overlap; entity {one} ends at {end}, and entity {other} "
+            raise InputError(f"{row}: entities must not overlap; entity {one} ends at {end}, and entity {other} "
                              f"starts at {start}")
     return [(start, end, label) for start, end, label, _ in spans]
 
@@ -268,9 +253,9 @@ class _Line(NamedTuple):
     columns: list[str]
 
 
-def _sentences(path: Path) -> Iterator[tuple[list[int], list[str], list[str] | None]]:
-    """Yields the rows, the words and the tags of each sentence: the words are the first column; the tags are the last
-    column as BIO, or None if there is only one column."""
+def _sentences(path: Path, rule: str, holds: Callable[[list[str]], bool]) -> Iterator[tuple[int, list[str], Any]]:
+    """Yields the first row, the words and the tags of each sentence: the words are the first column; the tags are the
+    last column as BIO, or None if there is only one column. The columns of each row must have what `rule` says."""
     count: int | None = None
     block: list[_Line] = []
     for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
@@ -286,11 +271,13 @@ def _sentences(path: Path) -> Iterator[tuple[list[int], list[str], list[str] | N
                 if len(columns) != count:
                     raise InputError(
                         f"{path}: row {row}: must have {count} columns, like the rows before; got {len(columns)}")
+                if not holds(columns):
+                    raise InputError(f"{path}: row {row}: must have {rule}; got {columns[0]!r}")
             rows = [entry.row for entry in sentence]
             words, tags = ([entry.columns[i] for entry in sentence] for i in (0, -1))
             if rows[0] == 1 and count > 1 and not _TAG.fullmatch(tags[0]):
                 raise InputError(f"{path}: row 1: a tag {_RULE}; got {tags[0]!r}; if this is a header, delete it")
-            yield rows, words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
+            yield rows[0], words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
 
 
 def _without_comments(block: list[_Line], count: int | None) -> list[_Line]:

@@ -5,8 +5,8 @@ import os
 from collections.abc import Collection, Iterable
 
 from keras_bert.arguments import Path
-from keras_bert.files.failures import reading
 from keras_bert.files.json_files import read_object, write_json
+from keras_bert.files.paths import reading
 
 DIGESTS = "sha256.json"
 

@@ -1,12 +1,13 @@
-"""What is at a path, and which paths a pattern means."""
+"""What is at a path, which paths a pattern means, and errors that name the path of what failed."""
 
+import contextlib
 import glob
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError, Option
-from keras_bert.files.failures import reading
+from keras_bert.errors import InputError, Option, first_line
 
 SAVED_MODEL = "saved_model.pb"
 
@@ -49,3 +50,54 @@ def version_number(name: str) -> int | None:
 
 def is_saved_model(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, SAVED_MODEL))
+
+
+def reading(path: Path) -> AbstractContextManager[None]:
+    """Turns an error of the system, for example a missing file, into an InputError that names `path`."""
+    return _naming_errors(path, "cannot be read")
+
+
+def writing(path: Path) -> AbstractContextManager[None]:
+    """Turns an error of the system, for example a full disk, into an InputError that names `path`."""
+    return _naming_errors(path, "cannot be written")
+
+
+@contextlib.contextmanager
+def _naming_errors(path: Path, problem: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: {problem}: {os.strerror(error.errno) if error.errno else error}") from None
+
+
+@contextlib.contextmanager
+def saving() -> Iterator[None]:
+    """Turns an error of TensorFlow, for example about a full disk, into an OSError, for `writing`."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.OpError as error:
+        raise OSError(error.message.rpartition("; ")[2].partition(" [Op:")[0]) from None
+
+
+@contextlib.contextmanager
+def at(place: object) -> Iterator[None]:
+    """Puts a place, for example a path, before the message of an InputError."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{place}: ", *error.parts) from None
+
+
+@contextlib.contextmanager
+def naming_damage(path: Path) -> Iterator[None]:
+    """Turns Python's errors about values of another type or form into an InputError that names `path`, for values in a
+    file that no other check names."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: is damaged or has another format: {type(error).__name__}: {first_line(error):.200}"
+                         ) from error

@@ -17,7 +17,7 @@ from keras_bert.data.examples import Example, iterate_examples
 from keras_bert.data.rows import import_pyarrow, lines
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.atomic import atomic_file, check_free
-from keras_bert.files.failures import reading, writing
+from keras_bert.files.paths import reading, writing
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.litert import is_litert
 from keras_bert.tasks import Embed, run_model

@@ -15,11 +15,10 @@ from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.data.rows import byte_lines
 from keras_bert.data.tables import Row, Rows
 from keras_bert.errors import InputError, MissingColumn, Option
-from keras_bert.files.atomic import atomic_file
+from keras_bert.files.atomic import atomic_file, is_empty, only_writer, remove_workspaces
 from keras_bert.files.digests import folder_digest
 from keras_bert.files.json_files import json_text, json_value, read_json, write_json
 from keras_bert.files.paths import find_texts
-from keras_bert.files.workspaces import is_empty, only_writer, remove_workspaces
 from keras_bert.inference.answering import AnsweringModel, load_answering_model
 from keras_bert.processes import map_in_order
 from keras_bert.tasks import Task

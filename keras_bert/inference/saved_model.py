@@ -19,10 +19,9 @@ from keras_bert.arguments import AggregationStrategy, Path
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
 from keras_bert.files.digests import file_digest
-from keras_bert.files.json_files import read_json
 from keras_bert.inference import served_model
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, ServedModel, Signature, Spec
-from keras_bert.tasks import TASKS, Span, restored
+from keras_bert.tasks import TASKS, Span, read_labels, restored
 
 _BATCH = 32  # texts that `Exported` answers in a call
 
@@ -196,9 +195,7 @@ class Exported:
                 raise InputError(f"{path}: must be a SavedModel of export text-model with a task; this one {found}")
             settings = {"task": task.name, "max_length": self._saved_model.max_length} | (
                 {"pairs": "text_pair" in signature.inputs} if "pairs" in task.__dataclass_fields__ else {})
-        if os.path.exists(labels := os.path.join(path, "assets", "labels.json")):
-            settings = settings | {"labels": read_json(labels)}
-        self.task, _ = restored(settings, path)
+        self.task, _ = restored(settings | read_labels(os.path.join(path, "assets")), path)
 
     def with_prompt(self, prompt_name: str | None) -> Self:
         """Returns a copy that runs the signature of a prompt, or itself if `prompt_name` is None."""

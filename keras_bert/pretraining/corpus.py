@@ -5,20 +5,22 @@ in any order and by any process (`write_part`); `join` puts them into one `Corpu
 """
 
 import bisect
+import collections
 import contextlib
 import dataclasses
 import itertools
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.data.rows import json_lines, lines, parquet_rows, suffix_of
-from keras_bert.data.tables import check_columns, text_of
+from keras_bert.data.rows import ROW_FORMATS, lines, suffix_of
+from keras_bert.data.tables import check_columns
+from keras_bert.files.json_files import Record
 from keras_bert.text import BertTokenizer
 
 SECTION = 250_000  # tokens after which a section ends
@@ -88,14 +90,11 @@ def _read_text(path: Path) -> Iterator[tuple[float, list[str]]]:
 
 
 def _read_rows(path: Path, text_column: str) -> Iterator[tuple[float, list[str]]]:
-    rows: Iterator
-    if suffix_of(path) == ".jsonl":
-        rows = json_lines(path)
-    else:
-        rows = parquet_rows(path, [text_column])
-        check_columns(path, next(rows), [text_column])
-    for row, share, values in rows:
-        yield share, text_of(path, row, values, text_column).split("\n")
+    form = ROW_FORMATS[suffix_of(path)]
+    columns, rows = form.open(path, [text_column])
+    check_columns(path, columns or [text_column], [text_column])
+    for row, share, cells in rows:
+        yield share, Record(path, row, form.parse(path, row, cells, columns)).text(text_column).split("\n")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +104,10 @@ class Section:
     number: int
     first: int
     last: int
+
+
+# Returns a few thousand examples of a section at a time, with their counts: `ExampleMaker.examples`.
+MakeExamples = Callable[[Section], Iterator[tuple[np.ndarray, collections.Counter[str]]]]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,8 +1,11 @@
 """`make_pretraining_data`, which turns text files into TFRecord files of masked, paired examples."""
 
 import collections
+import contextlib
 import dataclasses
 import functools
+import itertools
+import math
 import os
 import shutil
 import types
@@ -17,15 +20,16 @@ from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.digests import file_digest
 from keras_bert.files.json_files import write_json
-from keras_bert.pretraining.corpus import Corpus, Section, WordIds, join, read_blocks, write_part
+from keras_bert.pretraining.corpus import Block, Corpus, MakeExamples, Section, WordIds, join, read_blocks, write_part
 from keras_bert.pretraining.masking import Masking
 from keras_bert.pretraining.pairs import full_sentences, pack_spans, pair_sentences, truncate
-from keras_bert.pretraining.tfrecord import serialize
-from keras_bert.pretraining.workers import Processes
+from keras_bert.pretraining.tfrecord import frame, serialize
+from keras_bert.processes import map_in_order
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 SETTINGS = "pretraining_data.json"
 _Length = Annotated[int, Rule("from 5 to 8192", lambda value: 5 <= value <= 8192)]  # of two texts, a token each
+_TOKENIZING = 0.2  # of the time, about
 _CHUNK = 2**19  # tokens per array of examples; bounds the memory that a large document needs
 
 
@@ -115,6 +119,65 @@ class ExampleMaker:
             return self.corpus.ids, truncate(spans, limit, rng), labels
         ids, spans = full_sentences(self.corpus.part(section), self.settings.max_length - 2, self.tokenizer.sep_id)
         return ids, spans, np.zeros(len(spans), np.int32)
+
+
+class Processes:
+    """Makes pretraining examples on this machine, with the `progress` of `make_pretraining_data`. If `processes` is 1,
+    this process does the work."""
+
+    def __init__(self, processes: int, progress: Callable[[float, int], None] | None) -> None:
+        self._processes = processes
+        self._progress = progress or (lambda share, examples: None)
+
+    def tokenize(self, write_part: Callable[[Block], int], read: Callable[[Path, int], Iterator[Block]],
+                 paths: Sequence[Path]) -> collections.Counter[str]:
+        """Passes each block of the files to `write_part`; returns the number of documents."""
+        ends = [0, *itertools.accumulate(os.path.getsize(path) for path in paths)]
+        counts = collections.Counter[str]()
+        blocks = (block for number, path in enumerate(paths) for block in read(path, number))
+        for block, documents in map_in_order(write_part, blocks, self._processes):
+            counts["documents"] += documents
+            done = ends[block.file] + block.share * (ends[block.file + 1] - ends[block.file])
+            self._progress(_TOKENIZING * done / ends[-1], 0)
+        return counts
+
+    def write_shards(self, sections: Sequence[Section], make: MakeExamples, folder: str,
+                     shards: int) -> collections.Counter[str]:
+        """Writes examples to TFRecord files in turn, in the order of the texts, whichever process made them; returns
+        the sum of the counts of `make`.
+
+        A worker gets a section and writes its records to a temporary file, so that memory holds no more than one
+        section per process and a few thousand examples.
+        """
+        counts = collections.Counter[str]()
+        write = functools.partial(_write_section, make=make, folder=folder)
+        with contextlib.ExitStack() as stack:
+            paths = [os.path.join(folder, f"pretraining-{shard:05}-of-{shards:05}.tfrecord") for shard in range(shards)]
+            files = [stack.enter_context(open(path, "wb")) for path in paths]  # numbered as TensorFlow and Beam do
+            for section, (part, shapes, made) in map_in_order(write, sections, self._processes):
+                with open(part, "rb") as file:
+                    for shape in shapes:
+                        records = np.fromfile(file, np.uint8, math.prod(shape)).reshape(shape)
+                        for index, shard in enumerate(files):
+                            shard.write(records[index::shards].tobytes())
+                        files = files[len(records) % shards:] + files[:len(records) % shards]
+                os.remove(part)
+                counts.update(made)
+                self._progress(_TOKENIZING + (1 - _TOKENIZING) * section.last / sections[-1].last, counts["examples"])
+        return counts
+
+
+def _write_section(section: Section, make: MakeExamples,
+                   folder: str) -> tuple[str, list[tuple], collections.Counter[str]]:
+    """Writes a section's records as arrays to a new file; returns its path, the shapes of the arrays, the counts."""
+    part, shapes, counts = os.path.join(folder, f"{section.number}.part"), [], collections.Counter[str]()
+    with open(part, "wb") as file:
+        for examples, made in make(section):
+            records = frame(examples)
+            file.write(records.data)
+            shapes.append(records.shape)
+            counts.update(made)
+    return part, shapes, counts
 
 
 def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer, output: Path,

@@ -11,13 +11,12 @@ from apache_beam.metrics import Metrics
 
 from keras_bert.arguments import Path
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
-from keras_bert.pretraining.corpus import Block, Section
+from keras_bert.pretraining.corpus import Block, MakeExamples, Section
 from keras_bert.pretraining.tfrecord import frame
-from keras_bert.pretraining.workers import MakeExamples
 
 
 class Pipelines:
-    """Makes pretraining examples as `workers.Processes` does, in pipelines that write them in another order.
+    """Makes pretraining examples as `examples.Processes` does, in pipelines that write them in another order.
 
     All workers need access to the input and to the output folder. The arguments are flags, e.g. `--runner=FlinkRunner`.
     """

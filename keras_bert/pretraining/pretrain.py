@@ -14,14 +14,13 @@ from keras_bert.files.atomic import atomic_folder
 from keras_bert.models import BertPretrainer, load_model
 from keras_bert.pretraining.input import PretrainingInput
 from keras_bert.pretraining.loop import train_phases
-from keras_bert.pretraining.options import Options
-from keras_bert.pretraining.prepare import Prepared, prepare, trainer_kind
+from keras_bert.pretraining.prepare import Options, Prepared, prepare, trainer_kind
 from keras_bert.training import pictures
 from keras_bert.training.checkpoints import Checkpoints, Progress
 from keras_bert.training.report import VERSIONS, write_metrics
 from keras_bert.training.run import Output, TrainingLog, enable_determinism, peak
 from keras_bert.weights import native
-from keras_bert.weights.source import Weights
+from keras_bert.weights.format import Weights
 
 _COUNTED = 2**16  # training examples whose tokens are counted for the baselines
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, Option
-from keras_bert.files.failures import reading
+from keras_bert.files.paths import reading
 
 HEADER, FRAME = 12, 16  # bytes before a record: its length and a checksum; and with the checksum after the record
 _POLYNOMIAL = 0x82F63B78  # of CRC-32C, lowest bit first

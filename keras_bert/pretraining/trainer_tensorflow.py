@@ -9,7 +9,7 @@ from keras_bert import kernels
 from keras_bert.errors import InputError, Option
 from keras_bert.pretraining.input import MakeDataset
 from keras_bert.pretraining.objective import Batch, MakeModel, Objective, Sums, Trainer
-from keras_bert.training.devices import mirrored_strategy
+from keras_bert.training.run import mirrored_strategy
 
 
 class PretrainingTrainer(Trainer):

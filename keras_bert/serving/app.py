@@ -19,8 +19,15 @@ from starlette.types import Receive, Scope, Send
 from keras_bert import __version__
 from keras_bert.inference.served_model import RequestError
 from keras_bert.serving import embeddings, logs, metrics, rerank
-from keras_bert.serving.body import read_body
-from keras_bert.serving.middleware import RequestMiddleware, answering, check_access, entry_of, memory_of, server_of
+from keras_bert.serving.middleware import (
+    RequestMiddleware,
+    answering,
+    check_access,
+    entry_of,
+    memory_of,
+    read_body,
+    server_of,
+)
 from keras_bert.serving.model import Model, ModelServer
 from keras_bert.serving.tensors import Limits, count_bytes, in_thread_if_large
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from keras_bert.files.declared_keys import declared
+from keras_bert.files.json_files import declared
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signature, Signatures
 from keras_bert.serving import tensors
 

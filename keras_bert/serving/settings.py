@@ -8,8 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from keras_bert.errors import InputError
-from keras_bert.files.failures import reading
-from keras_bert.files.paths import SAVED_MODEL, is_saved_model, version_number
+from keras_bert.files.paths import SAVED_MODEL, is_saved_model, reading, version_number
 from keras_bert.litert import FILE, is_litert
 
 GRPC_PORT = 8500

@@ -20,7 +20,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from keras_bert import startup
 from keras_bert.errors import InputError
-from keras_bert.files.workspaces import is_empty
+from keras_bert.files.atomic import is_empty
 from keras_bert.serving import logs, metrics
 from keras_bert.serving.settings import GRPC_PORT, Settings, find_first_version, format_address, needs_tensorflow
 from keras_bert.terminal import print_error

@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 from pydantic_core import from_json
 
-from keras_bert.files.declared_keys import Keys
+from keras_bert.files.json_files import Keys
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signature, Signatures, Spec
 
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from keras_bert.arguments import Path, check, did_you_mean
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn, Option
-from keras_bert.files.json_files import read_json, read_object, write_json
+from keras_bert.files.json_files import Record, read_json, read_object, write_json
+from keras_bert.files.paths import at
 from keras_bert.tasks.base import Answers, Card, Encoded, Task, run_model
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction, TextTask
@@ -24,6 +25,7 @@ from keras_bert.tasks.tag import Entity, Tag
 # Of tasks whose models have the same weights, the first is what a model without settings is for.
 _ALL: tuple[type[Task], ...] = (Classify, Intent, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed, Rerank)
 TASKS = {task.name: task for task in _ALL}
+SETTINGS, _LABELS = "settings.json", "labels.json"
 IMPORT = "KERAS_BERT_IMPORT"  # tells the processes of a command which modules --import names
 run = run_model  # its name in version 0.2
 T = TypeVar("T", bound=type[Task])
@@ -91,20 +93,28 @@ def read_examples(task: type[Task], path: Path | Rows, **columns: Any) -> list:
 def save_settings(task: Task, columns: dict[str, Any], folder: Path) -> None:
     """Writes the files of a model's folder that say what it answers: the labels, and the other fields of the task with
     the columns of its training data, see `TaskModel`."""
-    settings = task.settings() | ({"columns": columns} if columns else {})
-    if "labels" in settings:
-        write_json(os.path.join(folder, "labels.json"), settings.pop("labels"))
-    write_json(os.path.join(folder, "settings.json"), settings)
+    write_settings(task.settings() | ({"columns": columns} if columns else {}), folder)
+
+
+def write_settings(settings: dict[str, Any], folder: Path, file: str = SETTINGS) -> None:
+    """Writes the `labels` among settings to labels.json, unless they are None, and the others, if any, to `file`."""
+    if (labels := settings.get("labels")) is not None:
+        write_json(os.path.join(folder, _LABELS), labels)
+    if others := {name: value for name, value in settings.items() if name != "labels"}:
+        write_json(os.path.join(folder, file), others)
 
 
 def read_settings(folder: Path) -> tuple[Task, dict[str, Any]]:
     """Returns the task and the columns that `save_settings` wrote."""
-    if not os.path.exists(path := os.path.join(folder, "settings.json")):
-        raise InputError(f"{os.fspath(folder)}: must be a folder that finetune wrote; settings.json is missing")
-    settings = read_object(path)
-    if os.path.exists(labels := os.path.join(folder, "labels.json")):
-        settings["labels"] = read_json(labels)
-    return restored(settings, path)
+    if not os.path.exists(path := os.path.join(folder, SETTINGS)):
+        raise InputError(f"{os.fspath(folder)}: must be a folder that finetune wrote; {SETTINGS} is missing")
+    return restored(read_object(path) | read_labels(folder), path)
+
+
+def read_labels(folder: Path) -> dict[str, Any]:
+    """Returns the `labels` in labels.json, unchecked; an empty dict if there is no such file."""
+    path = os.path.join(folder, _LABELS)
+    return {"labels": read_json(path)} if os.path.exists(path) else {}
 
 
 def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]:
@@ -115,13 +125,10 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
         InputError: the task is unknown; or a setting is unknown, missing or of another type.
     """
     settings = {"task": None, "columns": {}} | settings
-    task, columns = settings.pop("task"), settings.pop("columns")
-    try:
+    columns = Record(path, "", settings).get("columns", dict)
+    task, _ = settings.pop("task"), settings.pop("columns")
+    with at(path):
         task_class = find_task(task)
-    except InputError as error:
-        raise InputError(f"{path}: ", *error.parts) from None
-    if not isinstance(columns, dict):
-        raise InputError(f"{path}: columns must be an object; got {columns!r:.100}")
     try:
         inspect.signature(task_class).bind(**settings)
         check(task_class, settings)

@@ -1,8 +1,9 @@
 """Multiple choice: a prompt with multiple endings, one of which is right."""
 
 import dataclasses
+import functools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy as np
 from keras_bert.arguments import Path
 from keras_bert.data.batches import ChoiceBatches
 from keras_bert.data.examples import choose
-from keras_bert.data.tables import PUBLISHED, Rows, read_table, text_of, texts_of
+from keras_bert.data.tables import PUBLISHED, TEST_FILE, Rows, Table, check_columns, read_table
 from keras_bert.errors import InputError
+from keras_bert.files.json_files import Record
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Task, log_softmax
 from keras_bert.text import BertTokenizer
 from keras_bert.types import Encoder, Head, Tensor
@@ -31,39 +33,37 @@ class ChoiceExample:
     row: int | None
 
 
-@dataclasses.dataclass(frozen=True)
-class ChoiceColumns:
-    """The columns of a table that contain the prompts and choices.
-
-    Args:
-        prompt: column of the prompt.
-        choice: start of the names of the choices' columns, which end in a number: `ending` for `ending0`, `ending1`, …
-        start: column of the words that all choices begin with.
-        kind, header: see `read_table`.
-    """
-
-    prompt: str = "prompt"
-    choice: str = "choice"
-    start: str | None = None
-    kind: str | None = None
-    header: tuple[str, ...] | None = None
+def _read_swag(path: Path | Rows) -> Table:
+    """Reads the .csv files of SWAG (Zellers et al., 2018), or rows with the same columns. The words that all endings of
+    a prompt begin with are in a column of their own."""
+    names, rows = read_table(path, ("sent1", "sent2"), other=PUBLISHED)
+    columns, labels = _numbered(names, "ending"), ["label"] * ("label" in names)
+    return ["prompt", "choices", *labels], (Record(path, row.place, {
+        "prompt": row.text("sent1"), "choices": [f"{row.text('sent2')} {row.text(column)}" for column in columns],
+        "label": row.values.get("label")}) for row in rows)
 
 
-FORMATS = {
-    # Zellers et al., 2018: the .csv files, and JSON rows with the same names.
-    "swag": ChoiceColumns("sent1", "ending", start="sent2"),
-    # Chen et al., 2019.
-    "codah": ChoiceColumns(kind=".tsv", header=("category", "prompt", *(f"choice{i}" for i in range(4)), "label")),
+def _numbered(names: Iterable[str], start: str) -> list[str]:
+    """Returns `start`0, `start`1, …, as many as there are such names."""
+    return [f"{start}{i}" for i in range(sum(bool(re.fullmatch(rf"{start}\d+", name)) for name in names))]
+
+
+FORMATS: dict[str, Callable[..., Table]] = {
+    "swag": _read_swag,
+    "codah": functools.partial(read_table, kind=".tsv", header=(  # Chen et al., 2019
+        "category", "prompt", *(f"choice{i}" for i in range(4)), "label")),
 }
 
 
-def read_choices(path: Path | Rows, data_format: str | None = None) -> Iterator[ChoiceExample]:
+def read_choices(path: Path | Rows, data_format: str | None = None, is_labelled: bool = False,
+                 ) -> Iterator[ChoiceExample]:
     """Reads a table of `prompt`, `choice0`, `choice1`, … and `label`, the index of the right choice. In `.jsonl`,
     `.json` and `.parquet`, the choices can also be a list `choices`.
 
     Args:
         path: the file, UTF-8, or `Rows`, see `read_table`.
         data_format: name of a published dataset's format in `FORMATS`.
+        is_labelled: if True, a file without labels is an error.
 
     Yields:
         `ChoiceExample`s, all with the same number of choices.
@@ -71,32 +71,22 @@ def read_choices(path: Path | Rows, data_format: str | None = None) -> Iterator[
     Raises:
         InputError: names the file and the row.
     """
-    columns = choose(path, data_format, FORMATS) if data_format else ChoiceColumns()
-    names, rows = read_table(path, (columns.prompt, columns.start), columns.kind, columns.header, other=PUBLISHED)
-    count = 0
-    for row, values in rows:
-        labelled = "label" in names and not data_format
-        choices = _choices(path, row, values, columns, labelled)
+    read = choose(path, data_format, FORMATS) if data_format else functools.partial(
+        read_table, required=["prompt"], other=PUBLISHED)
+    names, rows = read(path)
+    check_columns(path, names, ["label"] * is_labelled, TEST_FILE)
+    labelled, count = "label" in names and not data_format, 0
+    columns = [] if "choices" in names else _numbered(names, "choice")
+    for row in rows:
+        choices = [row.text(column, labelled) for column in columns] or row.texts("choices", labelled)
         count = count or len(choices)
         if len(choices) < 2 or len(choices) != count:
             rule = f"{count} choices as the first row" if count > 1 else "two choices or more"
-            raise InputError(f"{path}: row {row}: must have {rule}; got {len(choices)}")
-        label = _label(path, row, values["label"], count) if "label" in names else None
-        yield ChoiceExample(text_of(path, row, values, columns.prompt, labelled), choices, label, row)
-
-
-def _choices(path: Path | Rows, row: int, values: dict[str, Any], columns: ChoiceColumns, labelled: bool) -> list[str]:
-    if "choices" in values:
-        return texts_of(path, row, values, "choices", labelled)
-    count = sum(bool(re.fullmatch(rf"{columns.choice}\d+", name)) for name in values)
-    start = f"{text_of(path, row, values, columns.start)} " if columns.start else ""
-    return [start + text_of(path, row, values, f"{columns.choice}{i}", labelled) for i in range(count)]
-
-
-def _label(path: Path | Rows, row: int, value: Any, count: int) -> int:
-    if str(value) not in map(str, range(count)):
-        raise InputError(f"{path}: row {row}: 'label' must be a number from 0 to {count - 1}; got {value!r}")
-    return int(value)
+            raise InputError(f"{row}: must have {rule}; got {len(choices)}")
+        if "label" in names and str(row.values["label"]) not in map(str, range(count)):
+            raise row.error("label", f"a number from 0 to {count - 1}")
+        label = int(row.values["label"]) if "label" in names else None
+        yield ChoiceExample(row.text("prompt", labelled), choices, label, row.place)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,11 +111,7 @@ class MultipleChoice(Task):
     @classmethod
     def iterate(cls, path: Path | Rows, data_format: str | None = None, label_column: str | None = "label",
                 **_: Any) -> Iterator[ChoiceExample]:
-        for example in read_choices(path, data_format):
-            if label_column is not None and example.label is None:
-                raise InputError(f"{path}: there is no column 'label'; this is a test file without labels, for predict "
-                                 "alone")
-            yield example
+        return read_choices(path, data_format, is_labelled=label_column is not None)
 
     def example(self, prompt: str, choices: Iterable[str]) -> ChoiceExample:
         return ChoiceExample(prompt, list(choices), None, None)

@@ -3,16 +3,17 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from keras_bert.arguments import Path, Pooling, check_rules, given
 from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches, TextBatches
-from keras_bert.data.examples import iterate_examples, label_of, number
-from keras_bert.data.tables import Rows, check_columns, printed_list, read_table, text_of
+from keras_bert.data.examples import FORMATS, choose, iterate_examples, label_of, number
+from keras_bert.data.tables import Rows, check_columns, printed_list, read_table
 from keras_bert.errors import InputError, MissingColumn, Option
+from keras_bert.files.json_files import Record
 from keras_bert.tasks import embedding_scores
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
 from keras_bert.tasks.windows import WindowTask, aggregated
@@ -32,7 +33,7 @@ _LABELS = "label", "labels", "score", "scores"  # columns of labels; the last tw
 _MEANINGFUL = re.compile(  # of columns
     "label|score|similar|relevan|negativ|duplicate|target|rating|gold|grade|correlat|distract|^(hard_)?neg(_?[0-9]+)?$|^(y|class|sim)$",
     re.IGNORECASE)
-HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
+_HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,10 +124,11 @@ class Embed(WindowTask):
         `text_pair` and negatives, with `text_pair` and a label, or with a label, see `meanings`. If `label_column` is
         None, only the column `text` is read."""
         if data_format:
-            for example in iterate_examples(path, label_column=label_column, data_format=data_format):
-                texts: tuple[Any, ...] = (example.text,) if None in (label_column, example.text_pair) else (
-                    example.text, example.text_pair)
-                yield _example(path, texts, example, HIGHEST.get(data_format, 1.0))
+            is_paired = label_column is not None and choose(path, data_format, FORMATS).text_pair is not None
+            read_label = score_reader(data_format) if is_paired else label_of
+            for example in iterate_examples(path, "text", None, label_column, data_format, read_label):
+                texts = (example.text, str(example.text_pair)) if is_paired else (example.text,)
+                yield EmbedExample(texts, example.label, example.row)
             return
         names, rows = read_table(path)
         columns, label = [text_column], None
@@ -139,14 +141,12 @@ class Embed(WindowTask):
                                     ", ", Option("text_pair_column=…"), " or ", Option("label_column=…"))
             columns += [name for name in (pair, *negatives) if name]
         check_columns(path, names, (*columns, label))
-        for row, values in rows:
+        for row in rows:
             for column in negatives:
-                if isinstance(value := values.get(column), str) and isinstance(printed_list(value), list):
-                    raise InputError(f"{path}: row {row}: {column!r} must be a text; got the list {value:.40}; make a "
-                                     "column of each negative")
-            texts = tuple(text_of(path, row, values, column, label_column is not None) for column in columns)
-            value = label and label_of(path, row, values, label)
-            yield _example(path, texts, EmbedExample(texts, value, row))
+                if isinstance(value := row.values.get(column), str) and isinstance(printed_list(value), list):
+                    raise row.error(column, "a text, and no list", "; make a column of each negative")
+            several = tuple(row.text(column, label_column is not None) for column in columns)
+            yield EmbedExample(several, label and (number if len(several) > 1 else label_of)(row, label), row.place)
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[EmbedExample], loss: str | None = None,
@@ -389,12 +389,10 @@ def meanings(path: Path | Rows, names: Sequence[str], text_column: str, text_pai
     return pair, negatives, labels[0] if labels else None
 
 
-def _example(path: Path | Rows, texts: tuple[str, ...], labelled: Any, highest: float = 1.0) -> EmbedExample:
-    """Returns an example with the row and the label of another. Scores of pairs are divided by the highest one."""
-    label = labelled.label
-    if label is not None and len(texts) == 2:
-        label = number(path, labelled) / highest
-    return EmbedExample(texts, label, labelled.row)
+def score_reader(data_format: str | None) -> Callable[[Record, str], float]:
+    """Returns a reader of labels, see `iterate_examples`, which divides the scores of a data set by the highest one."""
+    highest = _HIGHEST.get(data_format or "", 1.0)
+    return lambda row, column: number(row, column) / highest
 
 
 def _is_binary(examples: Sequence[EmbedExample]) -> bool:

@@ -7,8 +7,7 @@ from collections.abc import Callable
 
 from keras import ops
 
-from keras_bert.tasks.embedding_scores import SCALE
-from keras_bert.types import Tensor
+from keras_bert.types import COSINE_SCALE, Tensor
 
 
 def multiple_negatives_ranking(numbers: Tensor, embeddings: Tensor) -> Tensor:
@@ -29,7 +28,7 @@ def multiple_negatives_ranking(numbers: Tensor, embeddings: Tensor) -> Tensor:
                                   anchor_of_positive == anchors[:, None]]), axis=0)
     positives = ops.arange(batch)
     is_own = ops.arange(ops.shape(texts)[0]) == positives[:, None]
-    logits = SCALE * ops.matmul(vectors[:, 0], ops.transpose(candidates))
+    logits = COSINE_SCALE * ops.matmul(vectors[:, 0], ops.transpose(candidates))
     logits = ops.where(ops.logical_and(is_equal, ops.logical_not(is_own)), -1e9, logits)
     return ops.sparse_categorical_crossentropy(positives, logits, from_logits=True)
 
@@ -38,7 +37,7 @@ def cosent(scores: Tensor, embeddings: Tensor) -> Tensor:
     """Computes log(1 + the sum of exp(20 (cosine of i - cosine of j)) over all pairs of pairs of texts of which i has
     the lower score than j (CoSENT: Su, 2022, https://kexue.fm/archives/8847). Only the order of the scores, float32
     [batch], counts. The loss is a scalar."""
-    cosines = SCALE * _cosines(embeddings)
+    cosines = COSINE_SCALE * _cosines(embeddings)
     is_lower = scores[:, None] < scores[None]
     differences = ops.where(is_lower, cosines[:, None] - cosines[None], -1e9)
     return ops.logsumexp(ops.concatenate([ops.zeros((1,)), ops.reshape(differences, (-1,))], axis=0))

@@ -8,8 +8,8 @@ import numpy as np
 from keras_bert.tasks.base import threshold_between
 from keras_bert.tasks.multilabel import average_precision
 from keras_bert.tasks.regress import correlations
+from keras_bert.types import COSINE_SCALE
 
-SCALE = 20.0  # of the cosines, which alone would make a softmax too flat
 _CHUNK = 256  # queries whose similarities to all documents are in memory at once
 _RANKS = 10
 _RECALLS = 1, 5, 10
@@ -86,7 +86,7 @@ def retrieval(queries: np.ndarray, documents: np.ndarray, relevant: Callable[[np
         ranks = np.where(hits.any(1), hits.argmax(1) + 1, np.inf)
         rows.append(np.stack([hits @ gains[:hits.shape[1]] / ideal, 1 / ranks,
                               *(hits[:, :k].sum(1) / count for k in _RECALLS)], 1))
-        logits = SCALE * cosines.astype(np.float64)
+        logits = COSINE_SCALE * cosines.astype(np.float64)
         others = np.logaddexp.reduce(np.where(wanted, -np.inf, logits), 1)
         losses.append(np.logaddexp(np.repeat(others, count), logits[wanted]) - logits[wanted])
     names = "ndcg_at_10", "mrr_at_10", *(f"recall_at_{k}" for k in _RECALLS)
@@ -96,7 +96,7 @@ def retrieval(queries: np.ndarray, documents: np.ndarray, relevant: Callable[[np
 def _cosent(cosines: np.ndarray, scores: np.ndarray) -> float:
     """Computes the loss `cosent` of all pairs, without comparing each pair with each other one."""
     order = np.argsort(scores, kind="stable")
-    logits = SCALE * cosines[order].astype(np.float64)
+    logits = COSINE_SCALE * cosines[order].astype(np.float64)
     begins = np.flatnonzero(np.diff(scores[order].astype(np.float64), prepend=-np.inf))  # of each score
     lower, own = np.logaddexp.accumulate(logits)[begins[1:] - 1], np.logaddexp.reduceat(-logits, begins)[1:]
     return float(np.logaddexp.reduce([0.0, *(lower + own)]))

@@ -65,8 +65,7 @@ class Regress(NumberTask):
     @classmethod
     def iterate(cls, path: Path | Rows, **columns: Any) -> Iterator[Example]:
         """Reads a data file whose labels are floats."""
-        for example in iterate_examples(path, **columns):
-            yield example if example.label is None else dataclasses.replace(example, label=number(path, example))
+        return iterate_examples(path, **columns, read_label=number)
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[Example], **settings: Any) -> Self:

@@ -8,11 +8,12 @@ from typing import Any, Self
 import numpy as np
 
 from keras_bert.arguments import Activation, Aggregate, Path, is_missing
-from keras_bert.data.examples import Example, iterate_examples, label_of, number
-from keras_bert.data.tables import Rows, check_columns, printed_list, read_table, text_of, texts_of
+from keras_bert.data.examples import Example, iterate_examples, number
+from keras_bert.data.tables import Rows, check_columns, printed_list, read_table
 from keras_bert.errors import InputError, MissingColumn, Option
+from keras_bert.files.json_files import Record
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
-from keras_bert.tasks.embed import HIGHEST, meanings
+from keras_bert.tasks.embed import meanings, score_reader
 from keras_bert.tasks.regress import NumberTask, correlations
 from keras_bert.tasks.windows import aggregated
 from keras_bert.text import BertTokenizer
@@ -72,11 +73,8 @@ class Rerank(NumberTask):
         Without, `text_pair` is a relevant document, and negatives, see `meanings`, are documents that are not; all may
         be lists. Each document is an `Example`, with the label 1.0 or 0.0."""
         if data_format or label_column is None:
-            for example in iterate_examples(path, text_column, text_pair_column, label_column, data_format):
-                if example.label is not None:
-                    label = number(path, example) / HIGHEST.get(data_format or "", 1.0)
-                    example = dataclasses.replace(example, label=label)
-                yield example
+            yield from iterate_examples(path, text_column, text_pair_column, label_column, data_format,
+                                        score_reader(data_format))
             return
         names, rows = read_table(path)
         given, negatives, label_of_pair = meanings(path, names, text_column, text_pair_column, label_column)
@@ -85,16 +83,14 @@ class Rerank(NumberTask):
             raise MissingColumn(f"{path}: the columns must be text, text_pair and perhaps negative; or text, text_pair "
                                 f"and label; they are {', '.join(names)}")
         check_columns(path, names, (text_column, pair, label_of_pair))
-        for row, values in rows:
-            query = text_of(path, row, values, text_column, labelled=True)
+        for row in rows:
+            query = row.text(text_column, labelled=True)
             if label_of_pair:
-                example = Example(query, text_of(path, row, values, pair, labelled=True),
-                                  label_of(path, row, values, label_of_pair), row)
-                yield dataclasses.replace(example, label=number(path, example))
+                yield Example(query, row.text(pair, labelled=True), number(row, label_of_pair), row.place)
                 continue
             for column, label in ((pair, 1.0), *((negative, 0.0) for negative in negatives)):
-                for document in _texts(path, row, values, column, label == 0):
-                    yield Example(query, document, label, row)
+                for document in _texts(row, column, label == 0):
+                    yield Example(query, document, label, row.place)
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[Example], **settings: Any) -> Self:
@@ -181,15 +177,15 @@ class Rerank(NumberTask):
                 for score, logit in zip(self.answers(encoded, outputs), self._logits(encoded, outputs))]
 
 
-def _texts(path: Path | Rows, row: int, values: dict[str, Any], column: str, may_be_missing: bool) -> list[str]:
+def _texts(row: Record, column: str, may_be_missing: bool) -> list[str]:
     """Returns the text in a column of a row, or the texts of a list; none if there is no such value."""
-    value = values.get(column)
+    value = row.values.get(column)
     if is_missing(value) and may_be_missing:
         return []
     documents = printed_list(value) if isinstance(value, str) else value
     if isinstance(documents, list):
-        return texts_of(path, row, {column: documents}, column, labelled=True)
-    return [text_of(path, row, values, column, labelled=True)]
+        return Record(row.file, row.place, {column: documents}).texts(column, labelled=True)
+    return [row.text(column, labelled=True)]
 
 
 def _is_binary(examples: Sequence[Example]) -> bool:

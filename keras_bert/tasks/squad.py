@@ -2,18 +2,20 @@
 google-research/bert `run_squad.py`)."""
 
 import dataclasses
+import itertools
 import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
 from keras_bert.arguments import Count, Path, is_missing
 from keras_bert.data.rows import json_values
-from keras_bert.data.tables import Rows, choose_reader, read_table, text_of
+from keras_bert.data.tables import Rows, at_least_one, choose_reader, read_table
 from keras_bert.errors import InputError, Option
+from keras_bert.files.json_files import Record
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, log_softmax
 from keras_bert.tasks.windows import SplittingTask, needed_tokens, windows
 from keras_bert.text import BertTokenizer
@@ -23,10 +25,7 @@ from keras_bert.types import Encoder, Head, Tensor
 if TYPE_CHECKING:
     from keras_bert.tasks.graph import Reader
 
-T = TypeVar("T")
 Golds = Sequence[Sequence[str]]  # the right answers to each question
-_NAMES: dict[type, str] = {
-    str: "a text", int: "a whole number", bool: "true or false", list: "a list", dict: "an object"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,88 +60,58 @@ def read_questions(path: Path | Rows) -> Iterator[QuestionExample]:
     Raises:
         InputError: names the file and the position in it; also if the context does not contain an answer at its start.
     """
-    example = None
-    for where, values, context in choose_reader(path, _READERS, "a file of questions")(path):
-        example = _example(path, where, values, context)
-        yield example
-    if example is None:
-        raise InputError(f"{path}: holds no questions")
+    questions = choose_reader(path, _READERS, "a file of questions")(path)
+    return at_least_one(itertools.starmap(_example, questions), f"{path}: holds no questions")
 
 
-# The path and the position in the file; the question's values, with answers in the form of SQuAD; the context.
-_Question = tuple[str, dict[str, Any], str]
+_Question = tuple[Record, str]  # with answers in the form of SQuAD; the context
 
 
 def _read_squad(path: Path) -> Iterator[_Question]:
     values = json_values(path)
-    if not values:
-        raise InputError(f"{path}: must hold questions; it is empty")
     if len(values) != 1 or not isinstance(values[0], dict):
-        raise InputError(f"{path}: must hold one JSON object, as SQuAD's files do")
-    for article, paragraphs in _items(str(path), ": article", values[0], "data"):
-        for paragraph, questions in _items(article, ", paragraph", paragraphs, "paragraphs"):
-            context = _field(paragraph, questions, "context", str)
-            for where, question in _items(paragraph, ", question", questions, "qas"):
-                yield where, question, context
+        raise InputError(f"{path}: must hold one JSON object, as SQuAD's files do; got {values!r:.40}")
+    for article in Record(path, "", values[0]).records("data", "article"):
+        for paragraph in article.records("paragraphs", "paragraph"):
+            context = paragraph.text("context")
+            for question in paragraph.records("qas", "question"):
+                yield question, context
 
 
 def _read_rows(path: Path | Rows) -> Iterator[_Question]:
-    _, rows = read_table(path, ("question", "context"))
-    for row, values in rows:
-        where = f"{path}: row {row}"
-        values |= {name: None for name in ("id", "answers", "is_impossible") if is_missing(values.get(name))}
-        if values["id"] is None:
-            values["id"] = str(row)
-        if values["answers"] or values["is_impossible"]:
-            for name in ("question", "context"):
-                text_of(path, row, values, name, labelled=True)
+    for row in read_table(path, ("question", "context"))[1]:
+        values, defaults = row.values, {"id": str(row.place), "answers": None, "is_impossible": None}
+        values |= {name: default for name, default in defaults.items() if is_missing(values.get(name))}
+        labelled = bool(values["answers"] or values["is_impossible"])
+        row.text("question", labelled)
         if values["answers"] is not None:
-            answers = _field(where, values, "answers", dict)
-            texts, starts = (_field(where, answers, name, list) for name in ("text", "answer_start"))
+            answers = Record(path, row.place, row.get("answers", dict))
+            texts, starts = (answers.get(name, list) for name in ("text", "answer_start"))
             if len(texts) != len(starts):
-                raise InputError(f"{where}: answers must have as many starts as texts, {len(texts)}; got {len(starts)}")
+                raise InputError(f"{row}: answers must have as many starts as texts, {len(texts)}; got {len(starts)}")
             values["answers"] = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
-        yield where, values, _field(where, values, "context", str)
+        yield row, row.text("context", labelled)
 
 
-def _example(path: Path | Rows, where: str, values: dict[str, Any], context: str) -> QuestionExample:
-    id = _field(where, values, "id", str)
-    where += f" (id {id})"
-    listed = values.get("answers") is not None
-    answers = [_answer(place, answer, context) for place, answer in _items(where, ", answer", values, "answers")
-               ] if listed else []
+def _example(question: Record, context: str) -> QuestionExample:
+    id, listed = question.text("id"), question.values.get("answers") is not None
+    question = Record(question.file, f"{question.where} (id {id})", question.values)
+    answers = [_answer(answer, context) for answer in question.records("answers", "answer")] if listed else []
     impossible = listed and not answers
-    if values.get("is_impossible") is not None:
-        impossible = _field(where, values, "is_impossible", bool)
+    if question.values.get("is_impossible") is not None:
+        impossible = question.get("is_impossible", bool)
     if impossible and answers:
-        raise InputError(f"{where}: an impossible question must have no answers; got {len(answers)}")
-    question = _field(where, values, "question", str)
-    return QuestionExample(id, question, context, answers, impossible, where.removeprefix(f"{path}: "))
+        raise InputError(f"{question}: an impossible question must have no answers; got {len(answers)}")
+    return QuestionExample(id, question.text("question"), context, answers, impossible, question.where)
 
 
-def _answer(where: str, values: dict[str, Any], context: str) -> tuple[str, int]:
-    text, start = _field(where, values, "text", str), _field(where, values, "answer_start", int)
+def _answer(answer: Record, context: str) -> tuple[str, int]:
+    text, start = answer.text("text"), answer.get("answer_start", int)
     found = context[start:start + len(text)]
     if not text or start < 0 or found != text:
-        raise InputError(f"{where}: context[start:start+{len(text)}] must be the answer, {text!r:.40}; "
+        raise InputError(f"{answer}: context[start:start+{len(text)}] must be the answer, {text!r:.40}; "
                          f"got {found!r:.40} at {start}")
     return text, start
-
-
-def _items(where: str, item: str, values: dict[str, Any], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields the objects of the list `values[name]` with their places for error messages: `where`, the `item` and its
-    number, as in `train.json: article 1, paragraph 2`."""
-    for number, value in enumerate(_field(where, values, name, list), 1):
-        if not isinstance(value, dict):
-            raise InputError(f"{where}{item} {number}: must be an object; got {value!r:.40}")
-        yield f"{where}{item} {number}", value
-
-
-def _field(where: str, values: dict[str, Any], name: str, kind: type[T]) -> T:
-    value = values.get(name)
-    if type(value) is not kind:  # isinstance would accept True as an int
-        raise InputError(f"{where}: {name!r} must be {_NAMES[kind]}; got {value!r:.40}")
-    return value
 
 
 _READERS = {None: _read_rows, ".json": _read_squad, ".jsonl": _read_rows, ".parquet": _read_rows}

@@ -12,9 +12,8 @@ from tokenizers import models, pre_tokenizers
 
 from keras_bert.arguments import Path, as_texts, check_texts
 from keras_bert.errors import InputError, Option
-from keras_bert.files.declared_keys import check_followed
-from keras_bert.files.failures import naming_damage
-from keras_bert.files.json_files import write_json
+from keras_bert.files.json_files import check_followed, write_json
+from keras_bert.files.paths import naming_damage
 from keras_bert.text import packing
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer_files import CONFIG, TokenizerFiles, other_vocabulary, read_tokenizer_files

@@ -16,9 +16,8 @@ from typing import Any
 from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
-from keras_bert.files.declared_keys import declared
-from keras_bert.files.failures import naming_damage, reading
-from keras_bert.files.json_files import read_json, read_object
+from keras_bert.files.json_files import Record, all_differences, read_json, read_object
+from keras_bert.files.paths import naming_damage
 from keras_bert.text.vocabulary import (
     CONTINUES,
     INSTEAD,
@@ -122,16 +121,11 @@ def _transformer_folder(folder: str) -> str:
 def read_modules(folder: Path) -> dict[str, str]:
     """Returns the classes of the modules of a sentence-transformers folder, in order, and their subfolders."""
     file = os.path.join(folder, MODULES)
-    with reading(file):
-        values = read_json(file)
-    try:
-        modules = {_LIBRARY_MODULE.sub("", value["type"]): value["path"] for value in values}
-        is_inside = all(path == os.path.basename(path) != ".." for path in modules.values())
-    except (TypeError, KeyError, AttributeError):
-        is_inside = False
-    if not is_inside or len(modules) < len(values):
-        raise InputError(f"{file}: must be a list of different modules, each with type and path, a folder in this one")
-    return modules
+    modules = list(Record(file, "", {"modules": read_json(file)}).records("modules", "module"))
+    paths = {_LIBRARY_MODULE.sub("", module.text("type")): module.text("path") for module in modules}
+    if len(paths) < len(modules) or not all(path == os.path.basename(path) != ".." for path in paths.values()):
+        raise InputError(f"{file}: must be a list of different modules, each with a path that is a folder in this one")
+    return paths
 
 
 def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | None:
@@ -155,7 +149,7 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     follows_steps = name in _BACKENDS and bool(stored)
     notes: list[str] = []
 
-    differences += declared()[CONFIG].all_differences(settings)
+    differences += all_differences({CONFIG: settings})
     rules = _rules(stored)
     if follows_steps or rules:
         differences += _other_steps(folder, stored)
@@ -192,16 +186,20 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
         rules["lower_case"] = not has_capitals(vocabulary)
         guesses.append(f"no file says if texts are lower-cased: {describe_casing(rules['lower_case'])}; to decide, "
                        f"write do_lower_case into {CONFIG}")
-    lengths = [(TRANSFORMER, "max_length", calls.get("max_length")),
-               (TRANSFORMER, "model_max_length", given.get("model_max_length")),
-               *_lengths(folder, config, settings, transformer)]
+    own, of_format = (read_object(os.path.join(folder, name)).get("max_length") for name in (
+        "settings.json", "keras_bert_settings.json"))
+    lengths = {  # in order of precedence
+        f"{TRANSFORMER}: max_length": calls.get("max_length"),
+        f"{TRANSFORMER}: model_max_length": given.get("model_max_length"),
+        "settings.json: max_length": own,  # of a folder that finetune wrote
+        f"{TRANSFORMER}: max_seq_length": transformer.get("max_seq_length"),
+        "config.json: max_length": (config.get("keras_bert") or {}).get("max_length"),
+        "keras_bert_settings.json: max_length": of_format,
+        f"{CONFIG}: model_max_length": settings.get("model_max_length", settings.get("max_len"))}
     max_length = _max_length(folder, lengths, config.get("max_position_embeddings"))
-    sides = [(CONFIG, "truncation_side", settings.get("truncation_side")),
-             (TOKENIZER, "the direction of truncation", str((stored.get("truncation") or {}).get(
-                 "direction", "right")).lower())]
-    file, key, side = next((file, key, side) for file, key, side in sides if side)
-    if side not in ("left", "right"):
-        raise InputError(f"{os.path.join(folder, file)}: {key} must be left or right; got {side!r:.60}")
+    side = Record(os.path.join(folder, CONFIG), "", settings).one_of("truncation_side", (None, "left", "right"))
+    truncation = Record(os.path.join(folder, TOKENIZER), "truncation", stored.get("truncation") or {})
+    side = side or truncation.one_of("direction", ("Left", "Right"), "Right").lower()
     word_length = settings.get("max_input_chars_per_word") if is_ours else follows_steps and stored["model"].get(
         "max_input_chars_per_word")
     arguments = rules | {"max_length": max_length, "has_segments": has_segments, "truncation_side": side,
@@ -216,9 +214,9 @@ def _transformer(folder: str) -> tuple[dict[str, Any], dict[str, Any], list[str]
     transformer = read_object(os.path.join(folder, file))
     by_input = transformer.get("processing_kwargs") or {}
     calls = (by_input.get("text") or {}) | (by_input.get("common") or {})
-    places = TRANSFORMER, f"{TRANSFORMER}: processing_kwargs", f"{TRANSFORMER}: processing_kwargs: text"
-    return transformer, calls, [line for place, values in zip(places, (transformer, by_input, calls))
-                                for line in declared()[place].all_differences(values)]
+    return transformer, calls, all_differences({
+        TRANSFORMER: transformer, f"{TRANSFORMER}: processing_kwargs": by_input,
+        f"{TRANSFORMER}: processing_kwargs: text": calls})
 
 
 def _listed(tokens: Any) -> list:
@@ -236,12 +234,8 @@ def describe_casing(lower_case: bool) -> str:
 def _tokenizer_class(folder: str, settings: dict, config: dict) -> str | None:
     """Returns the name of the tokenizer's class, or None; raises an InputError if it has other rules than BERT's."""
     file, values = (CONFIG, settings) if settings.get("tokenizer_class") else ("config.json", config)
-    name = values.get("tokenizer_class")
-    if name not in (None, *_BERT, *_BACKENDS):
-        raise InputError(
-            f"{os.path.join(folder, file)}: tokenizer_class must be BertTokenizer, or PreTrainedTokenizerFast with "
-            f"BERT's steps in {TOKENIZER}; got {name!r:.60}, which splits texts in another way; {INSTEAD}")
-    return name
+    return Record(os.path.join(folder, file), "", values).one_of(
+        "tokenizer_class", (None, *_BERT, *_BACKENDS), cure=f", which splits texts in another way; {INSTEAD}")
 
 
 def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str], list[str]]:
@@ -251,12 +245,10 @@ def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str
     if listed and not model:
         return path, listed, []
     path, model = os.path.join(folder, TOKENIZER), model or {}
-    if model.get("type", "WordPiece") != "WordPiece" or not isinstance(model.get("vocab"), dict):
-        raise InputError(f"{path}: must be a WordPiece tokenizer with a vocabulary; got {model.get('type')!r:.60}"
-                         f"{_OTHER_TYPES.get(str(model.get('type')), '')}; {INSTEAD}")
-    if (prefix := model.get("continuing_subword_prefix", CONTINUES)) != CONTINUES:
-        raise InputError(f"{path}: continuing_subword_prefix must be {CONTINUES}; got {prefix!r:.60}; {INSTEAD}")
-    tokens = _by_id(path, model["vocab"].items(), config)
+    wordpiece = Record(path, "model", model)
+    wordpiece.one_of("type", ["WordPiece"], "WordPiece", f"{_OTHER_TYPES.get(str(model.get('type')), '')}; {INSTEAD}")
+    wordpiece.one_of("continuing_subword_prefix", [CONTINUES], CONTINUES, f"; {INSTEAD}")
+    tokens = _by_id(path, wordpiece.get("vocab", dict).items(), config)
     if listed is None:
         return path, tokens, []
     if _ids(listed) == _ids(tokens):
@@ -307,10 +299,9 @@ def _other_steps(folder: str, stored: dict) -> list[str]:
         raise InputError(f"{folder}: {problem}; {INSTEAD}")
     expected = [*["Lowercase"] * (steps[0] == "Lowercase"), "BertNormalizer", *["NFC"] * ("NFC" in steps),
                 "BertPreTokenizer"]
-    parts = {"": stored, ": BertNormalizer": normalizers["BertNormalizer"]} | {
-        f": {name}": stored.get(name) or {} for name in ("model", "truncation", "padding")}
-    return [problem] * (steps != expected) + [
-        line for name, values in parts.items() for line in declared()[TOKENIZER + name].all_differences(values)]
+    return [problem] * (steps != expected) + all_differences(
+        {TOKENIZER: stored, f"{TOKENIZER}: BertNormalizer": normalizers["BertNormalizer"]} | {
+            f"{TOKENIZER}: {name}": stored.get(name) or {} for name in ("model", "truncation", "padding")})
 
 
 def _second_segment(step: dict | None, cls: tuple[str, int | None],
@@ -362,28 +353,13 @@ def _in_order(tokens: dict[int, str], notes: list[str]) -> list[str]:
     return [tokens[id] for id in range(len(tokens))]
 
 
-def _lengths(folder: str, config: dict, settings: dict, transformer: dict) -> list[tuple[str, str, object]]:
-    """Returns what the files say about the maximum length: file, name and value, in order of precedence."""
-    def ours(name: str) -> tuple[str, str, object]:
-        return name, "max_length", read_object(os.path.join(folder, name)).get("max_length")
-
-    return [
-        ours("settings.json"),  # of a folder that finetune wrote
-        (TRANSFORMER, "max_seq_length", transformer.get("max_seq_length")),
-        ("config.json", "max_length", (config.get("keras_bert") or {}).get("max_length")),
-        ours("keras_bert_settings.json"),
-        (CONFIG, "model_max_length", settings.get("model_max_length", settings.get("max_len"))),
-    ]
-
-
-def _max_length(folder: str, lengths: list[tuple[str, str, object]], positions: int | None) -> int | None:
-    """Returns the first of `_lengths` that is a length, at most the model's positions; otherwise these."""
-    for file, name, length in lengths:
+def _max_length(folder: str, lengths: dict[str, Any], positions: int | None) -> int | None:
+    """Returns the first length by its place in a file, at most the model's positions; otherwise these."""
+    for place, length in lengths.items():
         if length is None or isinstance(length, (int, float)) and length >= _UNLIMITED:
             continue
         if type(length) is not int or length < 3:
-            raise InputError(f"{os.path.join(folder, file)}: {name} must be a number of tokens, at least 3; "
-                             f"got {length!r:.100}")
+            raise InputError(f"{folder}/{place} must be a number of tokens, at least 3; got {length!r:.100}")
         return length if positions is None else min(length, positions)
     return positions
 
@@ -393,10 +369,9 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     path = os.path.join(folder, KERAS_HUB_VOCABULARY)
     if not os.path.exists(path):
         return None
-    if stored["class_name"] != "BertTokenizer":
-        raise InputError(f"{os.path.join(folder, TOKENIZER)}: class_name must be BertTokenizer; "
-                         f"got {stored['class_name']!r:.60}; {INSTEAD}")
-    values = stored["config"]
+    preset = Record(os.path.join(folder, TOKENIZER), "", stored)
+    preset.one_of("class_name", ["BertTokenizer"], cure=f"; {INSTEAD}")
+    values = preset.get("config", dict)
     # KerasHub's `strip_accents` is False by default, even for checkpoints that were trained without accents. So False
     # is ignored, and Google's rule applies: a tokenizer that lower-cases also strips accents.
     guessed = {"strip_accents": values.get("strip_accents") or None, "normalization": None}
@@ -407,9 +382,9 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     tokens = load_vocabulary(path)
     backbone, preprocessor = (read_object(os.path.join(folder, file)).get("config") or {}
                               for file in ("config.json", "preprocessor.json"))
-    lengths = [("preprocessor.json", "sequence_length", preprocessor.get("sequence_length"))]
+    lengths = {"preprocessor.json: sequence_length": preprocessor.get("sequence_length")}
     arguments = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True),
                  "max_length": _max_length(folder, lengths, backbone.get("max_sequence_length")),
                  "has_segments": backbone.get("num_segments") != 1}
     return TokenizerFiles(tokens, arguments | more,
-                          differences=tuple(declared()[f"{TOKENIZER}: config"].all_differences(values)))
+                          differences=tuple(all_differences({f"{TOKENIZER}: config": values})))

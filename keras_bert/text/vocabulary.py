@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError
-from keras_bert.files.failures import reading
+from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import decode
 
 CONTINUES = "##"  # prefix of a token that continues a word

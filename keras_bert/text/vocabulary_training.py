@@ -16,8 +16,8 @@ from tokenizers import models, pre_tokenizers, trainers
 
 from keras_bert.arguments import Count, Path, Share, as_list, check
 from keras_bert.errors import InputError, Option
-from keras_bert.files.failures import reading
 from keras_bert.files.paths import find_texts as find_texts
+from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import LongLine, decode, read_lines
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer import UNKNOWN, BertTokenizer

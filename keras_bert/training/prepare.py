@@ -27,15 +27,15 @@ from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.checkpoints import minor_version, model_settings, weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
-from keras_bert.training.devices import strategy_scope
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.options import REMEMBERED, Options
+from keras_bert.training.run import strategy_scope
 from keras_bert.training.strategy import FewShot, Strategy
 from keras_bert.weights import load_pretrained
+from keras_bert.weights.format import Source
 from keras_bert.weights.native import has_settings
-from keras_bert.weights.source import Source
 
 _VALID_SHARE = 0.1
 _MOST_PADDING = 128  # rows without a token, with which some models fill up their word embeddings to a round number

@@ -24,7 +24,7 @@ from keras_bert.tasks.base import Outputs, require
 from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.options import BALANCED, Options
-from keras_bert.weights.source import Source
+from keras_bert.weights.format import Source
 
 # Texts per label for which `few_shot` is recommended. It was more accurate than plain fine-tuning with 8 of each of 176
 # intents (`benchmarks/few_shot.py`), and with 30 of each of 22 (docs/tasks/intent.md).

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from keras_bert.errors import InputError, first_line
-from keras_bert.files.failures import saving
+from keras_bert.files.paths import saving
 
 
 class Bundle:

@@ -11,10 +11,9 @@ import re
 import numpy as np
 
 from keras_bert.errors import InputError, Option
-from keras_bert.weights.assets import Assets, read_assets, write_assets
 from keras_bert.weights.bundle import Bundle, find_checkpoint, write_objects
-from keras_bert.weights.format import SPLIT_HEADS, Format, Table, google_rules
-from keras_bert.weights.source import Source, Weights, detect
+from keras_bert.weights.format import SPLIT_HEADS, Format, Source, Table, Weights, detect, google_rules
+from keras_bert.weights.native import Assets, read_assets, write_assets
 
 _LAYER = "transformer/layer_{i}"
 TABLE = Table({

@@ -7,19 +7,20 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+import tokenizers
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
+from tokenizers import decoders, normalizers, pre_tokenizers, processors
 
 from keras_bert.config import BertConfig, as_bert
 from keras_bert.errors import InputError, Option
-from keras_bert.files.declared_keys import declared
-from keras_bert.files.json_files import read_json, read_object, write_json
-from keras_bert.text.tokenizer_files import read_tokenizer_files
-from keras_bert.weights.format import Format
+from keras_bert.files.json_files import Record, all_differences, declared, read_object, write_json
+from keras_bert.text import BertTokenizer
+from keras_bert.text.tokenizer_files import SPECIAL, TOKENIZER, read_tokenizer_files
+from keras_bert.weights import native
+from keras_bert.weights.format import Format, Source, Weights, detect
 from keras_bert.weights.huggingface_models import TYPES, ModelType
-from keras_bert.weights.huggingface_tokenizer import write_tokenizer
 from keras_bert.weights.kinds import ENCODER, KINDS, POOLER
-from keras_bert.weights.source import Source, Weights, detect
 from keras_bert.weights.tensor_files import NAMES, open_tensors
 
 _ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}  # names that are others there
@@ -53,11 +54,9 @@ def read(path: str, config: str | None = None) -> Source:
     if not os.path.lexists(file):
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
                          "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
-    values, bert_config = read_json(file), BertConfig.from_json(file)
-    if (name := values.get("model_type", "bert")) not in TYPES:
-        raise InputError(f"{file}: model_type must be one of {', '.join(TYPES)}; got {name!r}, which is for this "
-                         "package's formats; pass the config.json of the model")
-    model = TYPES[name]
+    bert_config, stored = BertConfig.from_json(file), Record(file, "", values := read_object(file))
+    model = TYPES[stored.one_of("model_type", TYPES, "bert", ", which is for this package's formats; pass the "
+                                "config.json of the model")]
     shapes, get = _open(path, model, bert_config)
     skipped = {"embeddings.position_ids": "buffer"}
     tied = {f"{model.tied}.weight": "embeddings.word_embeddings.weight",
@@ -67,7 +66,7 @@ def read(path: str, config: str | None = None) -> Source:
             if not np.array_equal(get(copy), get(original)):
                 raise InputError(f"{path}: {copy} must equal {original}; BERT's output layer is tied to its embeddings")
             skipped[copy] = f"copy of {original}"
-    kind, losses = _kind(model, values, shapes), []
+    kind, losses = _kind(model, stored, shapes), []
     head = model.table(kind)
     if kind == "regression" and shapes.get(head["regressor.bias"].stored_name) != (1,):
         kind, losses = ENCODER, ["problem_type regression must have one value here, not several"]
@@ -75,11 +74,11 @@ def read(path: str, config: str | None = None) -> Source:
     if model.skipped_head:
         skipped |= dict.fromkeys((name for name in shapes if name.startswith(f"{model.skipped_head}.")),
                                  "the head of the pretraining, which tells replaced tokens from others")
-    options, labels = _head(model, values, kind, shapes)
-    settings, files = _settings(path, values), read_tokenizer_files(path, values)
+    options, labels = _head(model, stored, kind, shapes)
+    settings, files = _settings(stored), read_tokenizer_files(path, values)
     library = read_object(os.path.join(path, LIBRARY))
-    differences = [*declared()["config.json"].unknown(values), *declared()[LIBRARY].all_differences(library),
-                   *declared()[f"config.json: {_CROSS_ENCODER}"].all_differences(values.get(_CROSS_ENCODER) or {})]
+    differences = [*declared()["config.json"].unknown(values), *all_differences(
+        {LIBRARY: library, f"config.json: {_CROSS_ENCODER}": values.get(_CROSS_ENCODER) or {}})]
     differences += [f"{name}: {head} is not read" for name, head in _HEADS.items()
                     if os.path.exists(os.path.join(path, name))]
     if labels and (others := sorted({*(values.get("id2label") or {})} - {str(i) for i in range(len(labels))})):
@@ -223,13 +222,11 @@ def _plain_name(key: str, model: ModelType) -> str:
     return key.replace("LayerNorm.beta", "LayerNorm.bias")
 
 
-def _kind(model: ModelType, values: dict[str, Any], shapes: dict[str, tuple[int, ...]]) -> str:
+def _kind(model: ModelType, config: Record, shapes: dict[str, tuple[int, ...]]) -> str:
     """Returns the kind of model by `architectures`, or by the weights if no architecture is known. A classifier with
     one label is a regression model, as in transformers."""
     kinds = {architecture: kind for kind, architecture in model.architectures.items() if kind != "regression"}
-    names = values.get("architectures") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise InputError(f"architectures in config.json must be a list of names; got {names!r:.100}")
+    names = config.texts("architectures") if config.values.get("architectures") else []
     kind = next((kinds[name] for name in names if name in kinds), None) or next(
         (kind for kind in ("pretraining", "masked_lm", "classification", "span")
          if detect(model.table(kind), shapes, (kind,)) == kind), ENCODER)
@@ -237,23 +234,17 @@ def _kind(model: ModelType, values: dict[str, Any], shapes: dict[str, tuple[int,
         return "pretraining"
     if kind == "multiple_choice":
         for name, expected in model.summary.items():
-            if values.get(name, expected) != expected:
-                raise InputError(f"{name} in config.json must be {expected!r}; got {values[name]!r:.60}")
+            config.one_of(name, [expected], expected)
     if kind != "classification":
         return kind
-    problem = values.get("problem_type")
+    problem = config.values.get("problem_type")
     is_one = shapes.get(model.table(kind)["classifier.bias"].stored_name) == (1,)
     return "regression" if problem == "regression" or problem is None and is_one else kind
 
 
-def _settings(path: str, values: dict[str, Any]) -> dict[str, Any]:
+def _settings(config: Record) -> dict[str, Any]:
     """Returns the settings of the task. Those in `keras_bert` count unless `problem_type` says something else."""
-    problem = values.get("problem_type")
-    if problem not in list(_PROBLEMS):
-        raise InputError(f"{path}: problem_type must be one of {', '.join(filter(None, _PROBLEMS))}; got {problem!r}")
-    settings, task = values.get(_SETTINGS) or {}, _PROBLEMS[problem]
-    if not isinstance(settings, dict):
-        raise InputError(f"{path}: {_SETTINGS} in config.json must be an object; got {settings!r:.100}")
+    task, settings = _PROBLEMS[config.one_of("problem_type", _PROBLEMS)], config.get(_SETTINGS, dict | None) or {}
     if task:
         return settings if settings.get("task") == task else {"task": task}
     return {} if settings.get("task") == "multilabel" else settings
@@ -279,25 +270,51 @@ def _activation_fn(path: str, activation: str) -> str:
     return names[activation]
 
 
-def _head(model: ModelType, values: dict[str, Any], kind: str, shapes: dict[str, tuple[int, ...]],
+def _head(model: ModelType, config: Record, kind: str, shapes: dict[str, tuple[int, ...]],
           ) -> tuple[dict[str, Any], list[Any] | None]:
     """Returns the arguments of the model with the head, and the labels, None for one without a name."""
-    if kind == "masked_lm" and model.mlm_activation not in (None, as_bert(values).get("hidden_act", "gelu")):
+    if kind == "masked_lm" and model.mlm_activation not in (None, as_bert(config.values).get("hidden_act", "gelu")):
         return {"mlm_activation": model.mlm_activation}, None
     if kind not in ("classification", "regression", "token_classification", "multiple_choice"):
         return {}, None
-    dropout = values.get(model.dropout_field(kind))
-    options = {"dropout": as_bert(values).get("hidden_dropout_prob", 0.1) if dropout is None else dropout}
+    dropout = config.values.get(model.dropout_field(kind))
+    options = {"dropout": as_bert(config.values).get("hidden_dropout_prob", 0.1) if dropout is None else dropout}
     if kind in ("regression", "multiple_choice"):
         return options, None
     bias, kernel = (shapes.get(model.table(kind)[f"classifier.{part}"].stored_name) for part in ("bias", "kernel"))
     options["num_classes"] = (bias or kernel or [0])[0]
-    labels = values.get("id2label") or {}
-    if not isinstance(labels, dict):
-        raise InputError(f"id2label in config.json must be an object; got {labels!r:.100}")
+    labels = config.get("id2label", dict | None) or {}
     return options, [labels.get(str(i)) for i in range(options["num_classes"])]
 
 
 FORMAT = Format("huggingface", recognise, read, write, tuple(TYPES["bert"].architectures),
                 fixed={"directionality": ("bidi",)}, settings_file="config.json",
                 applied=("task", "max_length", "pairs", "features"), variant=variant)
+
+
+def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: int | None, positions: int) -> None:
+    """Writes the files of a tokenizer. transformers truncates to `max_length`; if it is None, to the tokenizer's, at
+    most the number of positions. A tokenizer with NFC is written as a `PreTrainedTokenizerFast`, which follows
+    `tokenizer.json`, because its `BertTokenizer` cannot compose characters."""
+    if tokenizer is None:
+        return
+    native.write_tokenizer(tokenizer, folder)
+    settings: dict[str, Any] = {"model_max_length": max_length or min(tokenizer.max_length or positions, positions)}
+    if tokenizer.rules.normalization == "NFC":
+        _fast_tokenizer(tokenizer).save(os.path.join(folder, TOKENIZER))
+        names = ["input_ids", *["token_type_ids"] * tokenizer.has_segments, "attention_mask"]
+        settings |= {"tokenizer_class": "PreTrainedTokenizerFast", **SPECIAL, "model_input_names": names}
+    tokenizer.save_settings(folder, **settings)
+
+
+def _fast_tokenizer(tokenizer: BertTokenizer) -> tokenizers.Tokenizer:
+    rules = tokenizer.rules
+    fast = tokenizers.Tokenizer(tokenizer.wordpiece.model)
+    fast.normalizer = normalizers.Sequence([
+        normalizers.BertNormalizer(True, rules.split_cjk, rules.strip_accents, rules.lower_case), normalizers.NFC()])
+    fast.pre_tokenizer, fast.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
+    second = int(tokenizer.has_segments)
+    fast.post_processor = processors.TemplateProcessing(
+        single="[CLS]:0 $A:0 [SEP]:0", pair=f"[CLS]:0 $A:0 [SEP]:0 $B:{second} [SEP]:{second}",
+        special_tokens=[("[CLS]", tokenizer.cls_id), ("[SEP]", tokenizer.sep_id)])
+    return fast

@@ -16,13 +16,13 @@ import numpy as np
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files.declared_keys import declared
-from keras_bert.files.json_files import read_json, write_json
+from keras_bert.files.json_files import Record, all_differences, read_object, write_json
+from keras_bert.files.paths import at
+from keras_bert.tasks import read_labels, write_settings
 from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
-from keras_bert.weights.assets import SETTINGS_FILE, read_labels, read_settings, write_labels, write_settings
-from keras_bert.weights.format import SPLIT_HEADS, Format, Table, has_file
+from keras_bert.weights.format import SPLIT_HEADS, Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import ENCODER
-from keras_bert.weights.source import Source, Weights
+from keras_bert.weights.native import SETTINGS_FILE, read_settings
 from keras_bert.weights.tensor_files import stored_array
 
 _MODEL, _TASK = "model.weights.h5", "task.weights.h5"
@@ -64,60 +64,49 @@ _FIELDS = {
 def read(path: str, config: str | None = None) -> Source:
     """Reads a preset; ignores `config`, because the preset contains the config."""
     files = tokenizer_files.read_tokenizer_files(path)
-    _, values = _read_object(file := os.path.join(path, "config.json"), "BertBackbone")
-    source = Source(path, FORMAT.name, _read_config(file, values, files), ENCODER, TABLE, _read_shapes(path, _MODEL),
-                    lambda name: _get(path, name), files=files, labels=read_labels(path),
-                    differences=tuple(declared()["config.json: config"].all_differences(values)))
+    _, backbone = _read_object(path, "config.json", "BertBackbone")
+    source = Source(path, FORMAT.name, _read_config(backbone, files), ENCODER, TABLE, _read_shapes(path, _MODEL),
+                    lambda name: _get(path, name), files=files, labels=read_labels(path).get("labels"),
+                    differences=tuple(all_differences({"config.json: config": backbone.values})))
     return _with_task(source) if os.path.exists(os.path.join(path, _TASK)) else source
 
 
-def _read_object(file: str, *names: str) -> tuple[str, dict[str, Any]]:
-    """Returns the class, one of `names`, of the object in a JSON file, and its arguments."""
-    values = read_json(file)
-    if not isinstance(values, dict) or not isinstance(values.get("config"), dict):
-        raise InputError(f"{file}: must be a KerasHub object with class_name and config; got {values!r:.100}")
-    name = values.get("class_name")
-    if name not in names:
-        raise InputError(f"{file}: class_name must be {' or '.join(names)}; got {name!r}")
-    return name, values["config"]
+def _read_object(folder: str, file: str, *names: str) -> tuple[str, Record]:
+    """Returns the class, one of `names`, of the object of Keras in a JSON file, and its arguments."""
+    path = os.path.join(folder, file)
+    stored = Record(path, "", read_object(path, required=True))
+    return stored.one_of("class_name", names), Record(path, "config", stored.get("config", dict))
 
 
-def _read_config(file: str, values: dict[str, Any], files: tokenizer_files.TokenizerFiles | None) -> BertConfig:
-    known = {name: values[field] for field, name in _FIELDS.items() if field in values}
+def _read_config(backbone: Record, files: tokenizer_files.TokenizerFiles | None) -> BertConfig:
+    known = {name: backbone.values[field] for field, name in _FIELDS.items() if field in backbone.values}
     pad_id = files and files.vocabulary.index("[PAD]")
     known |= {"hidden_act": _ACTIVATION, "layer_norm_eps": _EPSILON, "pad_token_id": pad_id}
-    try:
+    with at(backbone):
         return BertConfig.from_dict(known | {"attention_probs_dropout_prob": known.get("hidden_dropout_prob")})
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from None
 
 
 def _with_task(source: Source) -> Source:
     """Returns the source with the weights and the description of its head."""
-    path, file = source.path, os.path.join(source.path, "task.json")
+    path = source.path
     shapes = _read_shapes(path, _TASK)
     skipped = {name: "optimizer variable" for name in shapes if name.startswith(f"{_TASK}/optimizer/")}
-    name, values = _read_object(file, *_KINDS)
+    name, task = _read_object(path, "task.json", *_KINDS)
     source = dataclasses.replace(source, kind=_KINDS[name], shapes=source.shapes | shapes, skipped=skipped)
     if source.kind == "masked_lm":
         return dataclasses.replace(source, options=_HEAD)
-    activation = values.get("activation")
-    if activation not in (None, "linear", _MULTILABEL):
-        raise InputError(f"{file}: activation must be linear, so that outputs are logits, or sigmoid, for multiple "
-                         f"labels; got {activation!r}")
-    if not isinstance(values.get("num_classes"), int):
-        raise InputError(f"{file}: num_classes must be int; got {values.get('num_classes')!r}")
-    settings, differences = read_settings(path), []
+    activation = task.one_of("activation", (None, "linear", _MULTILABEL), None,
+                             ", because outputs must be logits, or probabilities of multiple labels")
+    settings, read = read_settings(path), {"task.json": task.values}
     if (settings.get("task") == "multilabel") != (activation == _MULTILABEL):  # KerasHub's file is the newer one
         settings = {"task": "multilabel" if activation == _MULTILABEL else "classify"}
-    if os.path.exists(preprocessor := os.path.join(path, "preprocessor.json")):
-        _, preprocessing = _read_object(preprocessor, "BertTextClassifierPreprocessor")
-        settings["max_length"] = preprocessing.get("sequence_length")
-        differences = declared()["preprocessor.json"].all_differences(preprocessing)
-    options = {"num_classes": values["num_classes"], "dropout": values.get("dropout", 0.1)}
-    differences += declared()["task.json"].all_differences(values)
+    if os.path.exists(os.path.join(path, "preprocessor.json")):
+        _, preprocessor = _read_object(path, "preprocessor.json", "BertTextClassifierPreprocessor")
+        settings["max_length"] = preprocessor.values.get("sequence_length")
+        read["preprocessor.json"] = preprocessor.values
+    options = {"num_classes": task.get("num_classes", int), "dropout": task.values.get("dropout", 0.1)}
     return dataclasses.replace(source, options=options, settings=settings,
-                               differences=(*source.differences, *differences))
+                               differences=(*source.differences, *all_differences(read)))
 
 
 def _read_shapes(path: str, name: str) -> dict[str, tuple[int, ...]]:
@@ -169,8 +158,7 @@ def write(weights: Weights, folder: str) -> None:
         values |= weights.options if weights.kind == "classification" else {}
         values |= {"activation": _MULTILABEL} if weights.settings.get("task") == "multilabel" else {}
         write_json(os.path.join(folder, "task.json"), _object(task, values))
-    write_labels(weights.labels, folder)
-    write_settings(weights.settings, folder)
+    write_settings(weights.settings | {"labels": weights.labels}, folder, SETTINGS_FILE)
     _write_weights(weights, folder)
 
 

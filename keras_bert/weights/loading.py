@@ -8,15 +8,15 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Count, Path, Share
 from keras_bert.errors import InputError, InputWarning, Option
-from keras_bert.files.declared_keys import check_followed
-from keras_bert.files.failures import naming_damage
+from keras_bert.files.json_files import Record, check_followed
+from keras_bert.files.paths import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.presets import find_pretrained
 from keras_bert.weights import garden, huggingface, kerashub, native, sentence_transformers, tf1, tfhub
+from keras_bert.weights.format import Source, Weights
 from keras_bert.weights.kinds import ENCODER, KINDS
-from keras_bert.weights.source import Source, Weights
 
 # In the order in which they are tried. Hugging Face is last, because it accepts every folder with a config.json
 # or weights of its names.
@@ -118,15 +118,10 @@ def _warn_of(new: list[str], source: Source) -> None:
 def with_labels(source: Source) -> Source:
     """Returns a `Source` whose classes all have names: LABEL_0, LABEL_1, … as in transformers if it does not say them.
     Raises an InputError if its labels are not different names, one for each class, or its dropout rate is invalid."""
-    dropout = source.options.get("dropout", 0.0)
-    if not isinstance(dropout, (int, float)) or not 0 <= dropout < 1:
-        raise InputError(f"{source.path}: the dropout rate of the head must be at least 0 and below 1; "
-                         f"got {dropout!r:.40}")
-    count = source.options.get("num_classes")
-    if count is None:
+    options = Record(source.path, "head", source.options)
+    options.get("dropout", Share | None)
+    if (count := options.get("num_classes", Count | None)) is None:
         return dataclasses.replace(source, labels=None)
-    if type(count) is not int or count < 1:
-        raise InputError(f"{source.path}: the head must have at least one class; got {count!r:.40}")
     given: Any = [None] * count if source.labels is None else source.labels
     if not isinstance(given, list) or len(given) != count or not all(isinstance(label, str | None) for label in given):
         raise InputError(f"{source.path}: labels must be the names of the {count} classes; got {given!r:.100}")

@@ -1,28 +1,33 @@
 """This package's folders: `model.keras`, `bert_config.json`, `vocab.txt`, `tokenizer_config.json`; for a model with a
-task also `labels.json` and `settings.json`, as `finetune` writes them."""
+task also `labels.json` and `settings.json`, as `finetune` writes them. Most other formats keep the files other than
+`model.keras` and `settings.json`, too."""
 
+import dataclasses
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 
 from keras_bert.arguments import Path
-from keras_bert.files.json_files import read_object
+from keras_bert.config import BertConfig
+from keras_bert.errors import InputError, Option
+from keras_bert.files.json_files import declared, read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, load_model
-from keras_bert.text import BertTokenizer
-from keras_bert.text.tokenizer_files import read_tokenizer_files
-from keras_bert.weights.assets import read_labels, write_labels, write_settings, write_tokenizer
-from keras_bert.weights.format import Format, Table, has_file
+from keras_bert.tasks import SETTINGS, read_labels, write_settings
+from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
+from keras_bert.weights.format import Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import NAMES, has_kind
-from keras_bert.weights.source import Source, Weights
 
 TABLE = Table({name: name for name in NAMES})
-_MODEL, SETTINGS = "model.keras", "settings.json"
+_MODEL = "model.keras"
+# What formats of other libraries have no field for; the libraries ignore this file.
+SETTINGS_FILE = "keras_bert_settings.json"
 
 
 def read(path: str, config: str | None = None) -> Source:
     """Reads a folder; ignores `config`, because `model.keras` contains the config."""
-    model, labels, losses = load_model(path), read_labels(path), []
+    model, labels, losses = load_model(path), read_labels(path).get("labels"), []
     settings = read_object(os.path.join(path, SETTINGS))
     stored = model
     if isinstance(model, BertEmbeddingClassifier):
@@ -45,8 +50,7 @@ def has_settings(folder: Path) -> bool:
 def write(weights: Weights, folder: str) -> None:
     """Writes a folder that `from_pretrained` reads; if the model has a task, `FineTuned.load` reads it too."""
     write_model(weights.build(), weights.tokenizer, folder)
-    write_labels(weights.labels, folder)
-    write_settings(weights.settings, folder, SETTINGS)
+    write_settings(weights.settings | {"labels": weights.labels}, folder)
 
 
 def write_model(model: Any, tokenizer: BertTokenizer | None, folder: Path) -> None:
@@ -54,6 +58,43 @@ def write_model(model: Any, tokenizer: BertTokenizer | None, folder: Path) -> No
     keras.saving.save_model(model, os.path.join(folder, _MODEL))
     getattr(model, "bert", model).config.to_json(os.path.join(folder, "bert_config.json"))
     write_tokenizer(tokenizer, folder)
+
+
+class Assets(NamedTuple):
+    config: BertConfig
+    files: TokenizerFiles | None
+    labels: Any  # unchecked; None if there is no file of them
+    differences: tuple[str, ...]  # see `Source`
+
+
+def read_assets(folder: str, config: str | None = None) -> Assets:
+    """Reads the files that `write_assets` writes; `config` is the path of the config if it is elsewhere."""
+    file = config or os.path.join(folder, "bert_config.json")
+    if not os.path.exists(file):
+        raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
+                         "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
+    read = BertConfig.from_json(file)
+    return Assets(read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder).get("labels"),
+                  tuple(declared()["config.json"].unknown(read_object(file))))
+
+
+def read_settings(folder: str) -> dict[str, Any]:
+    """Returns the object in `keras_bert_settings.json`; empty if there is no such file."""
+    return read_object(os.path.join(folder, SETTINGS_FILE))
+
+
+def write_assets(weights: Weights, folder: str) -> None:
+    """Writes config, vocabulary and labels; the first two have the names that Google uses."""
+    weights.config.to_json(os.path.join(folder, "bert_config.json"))
+    write_tokenizer(weights.tokenizer, folder)
+    write_settings({"labels": weights.labels}, folder)
+
+
+def write_tokenizer(tokenizer: BertTokenizer | None, folder: Path) -> None:
+    """Writes `vocab.txt` and `tokenizer_config.json`."""
+    if tokenizer is not None:
+        save_vocabulary(tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
+        tokenizer.save_settings(folder)
 
 
 FORMAT = Format("keras_bert", has_file(_MODEL), read, write, head={}, settings_file=SETTINGS)

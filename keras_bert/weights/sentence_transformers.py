@@ -4,24 +4,23 @@ Transformer, Pooling and Normalize, `sentence_bert_config.json`, `1_Pooling/conf
 
 import dataclasses
 import os
-from typing import Any
 
+from keras_bert.arguments import as_list
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.files.declared_keys import declared
-from keras_bert.files.failures import reading
-from keras_bert.files.json_files import read_object, write_json
+from keras_bert.files.json_files import Record, all_differences, read_object, write_json
 from keras_bert.models.embedder import POOLING
+from keras_bert.tasks import write_settings
 from keras_bert.tasks.embed import prompts_of
 from keras_bert.text.tokenizer_files import MODULES, TRANSFORMER, read_modules
 from keras_bert.weights import huggingface
-from keras_bert.weights.assets import SETTINGS_FILE, read_settings, write_settings
-from keras_bert.weights.format import Format
+from keras_bert.weights.format import Format, Source, Weights
 from keras_bert.weights.huggingface import LIBRARY
 from keras_bert.weights.kinds import ENCODER
-from keras_bert.weights.source import Source, Weights
+from keras_bert.weights.native import SETTINGS_FILE, read_settings
 
 _PROMPTS = ("prompts", "default_prompt_name")  # the fields of that file, and of the settings
+_OF_FEATURES = "feature-extraction"  # the task of a Transformer
 _CLASSES = ("Transformer", "Pooling", "Normalize")  # the modules that can be read, in order
 _APPLIED = "task", "max_length", *_PROMPTS  # settings for which the library has files of its own
 # The fields of Pooling up to version 5, which later versions read too; version 6 writes `pooling_mode`.
@@ -46,12 +45,10 @@ def read(path: str, config: str | None = None) -> Source:
     source = huggingface.read(folder, config)
     pooling = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
     file = os.path.join(folder, TRANSFORMER)
-    _check_value(file, read_object(file), "transformer_task", "feature-extraction")
+    Record(file, "", read_object(file)).one_of("transformer_task", [_OF_FEATURES], _OF_FEATURES)
     library = read_object(os.path.join(path, LIBRARY))
-    differences = declared()[LIBRARY].all_differences(library)
-    for name in _CLASSES[1:len(modules)]:
-        values = read_object(os.path.join(path, modules[name], "config.json"))
-        differences += declared()[name].all_differences(values)
+    differences = all_differences({LIBRARY: library} | {
+        name: read_object(os.path.join(path, modules[name], "config.json")) for name in _CLASSES[1:len(modules)]})
     length = {"max_length": source.files.arguments["max_length"]} if source.files else {}
     prompts = prompts_of(library | {"prompts": library.get("prompts") or {}})  # a default alone names an empty prompt
     # config.json may have the settings of another task.
@@ -61,21 +58,13 @@ def read(path: str, config: str | None = None) -> Source:
                                settings=settings, differences=tuple(dict.fromkeys([*source.differences, *differences])))
 
 
-def _check_value(file: str, values: dict[str, Any], name: str, expected: Any) -> None:
-    if values.get(name, expected) != expected:
-        raise InputError(f"{file}: {name} must be {expected}; got {values[name]!r:.100}")
-
-
 def _read_pooling(file: str, config: BertConfig) -> str:
-    with reading(file):
-        os.stat(file)
-    values = read_object(file)
-    modes = values.get("pooling_mode", [mode for flag, mode in _FLAGS.items() if values.get(flag)])
-    modes = [modes] if isinstance(modes, str) else modes
-    if not isinstance(modes, list) or len(modes) != 1 or modes[0] not in list(POOLING):
+    values = read_object(file, required=True)
+    modes = as_list(values.get("pooling_mode", [mode for flag, mode in _FLAGS.items() if values.get(flag)]))
+    if len(modes) != 1 or modes[0] not in list(POOLING):
         raise InputError(f"{file}: the pooling mode must be one of {', '.join(POOLING)}; got {modes!r:.100}")
     for name in ("embedding_dimension", "word_embedding_dimension"):
-        _check_value(file, values, name, config.hidden_size)
+        Record(file, "", values).one_of(name, [config.hidden_size], config.hidden_size)
     return modes[0]
 
 
@@ -89,7 +78,8 @@ def write(weights: Weights, folder: str) -> None:
         {"idx": index, "name": str(index), "path": path, "type": f"sentence_transformers.models.{name}"}
         for index, (name, path) in enumerate(zip(classes, paths))])
     write_json(os.path.join(folder, TRANSFORMER), {"max_seq_length": length, "do_lower_case": False})
-    write_settings({name: value for name, value in weights.settings.items() if name not in _APPLIED}, folder)
+    write_settings({name: value for name, value in weights.settings.items() if name not in _APPLIED}, folder,
+                   SETTINGS_FILE)
     if prompts := {name: weights.settings[name] for name in _PROMPTS if name in weights.settings}:
         write_json(os.path.join(folder, LIBRARY), dict.fromkeys(_PROMPTS) | prompts)
     pooling = {flag: mode == weights.options["pooling"] for flag, mode in _FLAGS.items()}

@@ -15,8 +15,8 @@ import numpy as np
 import safetensors
 
 from keras_bert.errors import InputError, first_line
-from keras_bert.files.failures import reading
-from keras_bert.files.json_files import read_json
+from keras_bert.files.json_files import Record, read_object
+from keras_bert.files.paths import reading
 
 # PyTorch 2.5 and earlier can run code of a file even with weights_only=True (CVE-2025-32434).
 _SAFE_PYTORCH = (2, 6)
@@ -55,11 +55,7 @@ def _open_file(path: str, reader: Callable[[str], Tensors]) -> Tensors:
 
 
 def _open_shards(index: str, reader: Callable[[str], Tensors]) -> Tensors:
-    with reading(index):
-        values = read_json(index)
-    files = values.get("weight_map") if isinstance(values, dict) else None
-    if not isinstance(files, dict) or not files:
-        raise InputError(f"{index}: weight_map must map the names of tensors to files")
+    files = Record(index, "", read_object(index, required=True)).get("weight_map", dict)
     for name, file in files.items():
         if not isinstance(file, str) or file != os.path.basename(file):
             raise InputError(f"{index}: {name} must be in a file of the same folder; got {file!r}")

@@ -5,11 +5,11 @@ import dataclasses
 import os
 import re
 
-from keras_bert.weights.assets import SETTINGS_FILE, read_assets, read_settings, write_assets, write_settings
+from keras_bert.tasks import write_settings
 from keras_bert.weights.bundle import Bundle, find_checkpoint, write_bundle
-from keras_bert.weights.format import KERAS_SUFFIXES, TRANSPOSED, Format, Table, google_rules
+from keras_bert.weights.format import KERAS_SUFFIXES, TRANSPOSED, Format, Source, Table, Weights, detect, google_rules
 from keras_bert.weights.huggingface_models import TYPES
-from keras_bert.weights.source import Source, Weights, detect
+from keras_bert.weights.native import SETTINGS_FILE, read_assets, read_settings, write_assets
 
 # transformers has named the encoder's weights after these: encoder.layer.0.output.dense is
 # bert/encoder/layer_0/output/dense.
@@ -69,7 +69,7 @@ def write(weights: Weights, folder: str) -> None:
         weights = weights.with_config(hidden_act="gelu")
     if "dropout" in weights.options:
         settings["dropout"] = weights.options["dropout"]
-    write_settings(settings, folder)
+    write_settings(settings, folder, SETTINGS_FILE)
     write_bundle(os.path.join(folder, "bert_model.ckpt"),
                  ((entry.stored_name, array) for entry, array in weights.arrays(TABLE)))
     write_assets(weights, folder)

@@ -6,11 +6,10 @@ import os
 from keras_bert.errors import InputError
 from keras_bert.types import Tensor
 from keras_bert.weights import garden
-from keras_bert.weights.assets import read_assets
 from keras_bert.weights.bundle import Bundle
-from keras_bert.weights.format import Format, Table, google_rules, has_file
+from keras_bert.weights.format import Format, Source, Table, Weights, detect, google_rules, has_file
 from keras_bert.weights.kinds import NAMES
-from keras_bert.weights.source import Source, Weights, detect
+from keras_bert.weights.native import read_assets
 
 # This package's SavedModels have the names of `export.writing.copy_variable`: bert/block_0/attention/query/kernel.
 TABLE = Table({name: name.replace("blocks.", "block_").replace(".", "/") for name in NAMES})
