@@ -92,6 +92,7 @@ def test_who_does_not_import_it_is_told(grader, tmp_path, monkeypatch, run):
     shutil.copy(EXAMPLE, tmp_path)
     zoo.copy(grader, tmp_path / "copy")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(tasks.IMPORT, "")  # which the command line sets
     monkeypatch.setitem(tasks.TASKS, "grades", None)
     del tasks.TASKS["grades"]
     with pytest.raises(InputError, match="task must be one of classify, .*; got 'grades'.* first: import=MODULE"):
