@@ -157,7 +157,8 @@ def test_ways_to_read_long_texts_end_in_a_line_of_json(run_benchmark, real_texts
     (tmp_path / "ner/wnut17").mkdir(parents=True)
     for name, count in (("train", 12), ("dev", 60)):
         (tmp_path / f"ner/wnut17/{name}.conll").write_text("".join(
-            f"play\tO\nthe\tB-song\nlight\tI-song\nmusic\tI-song\nnow\tO\nplease\tO\n{zoo.WORDS[number // 10]}\tO\n{zoo.WORDS[number % 10]}\tO\n\n"
+            f"play\tO\nthe\tB-song\nlight\tI-song\nmusic\tI-song\nnow\tO\nplease\tO\n"
+            f"{zoo.WORDS[number // 10]}\tO\n{zoo.WORDS[number % 10]}\tO\n\n"
             for number in range(count)))
     monkeypatch.setattr(real_texts, "find", tmp_path.joinpath)
     for _ in range(2):  # the second reads the results
