@@ -152,10 +152,9 @@ def test_a_dataset_of_hugging_face_reads_as_its_names_do(tmp_path):
     assert read("tag", tags, {}) == read("tag", [(["in", "Seoul"], ["O", "B-LOC"])], {})
     for task, table in ("intent", data), ("tag", tags):  # as a file, which has the names in its metadata
         table.to_parquet(path := tmp_path / f"{task}.parquet")
-        assert read(task, path, {}) == read(task, table, {})
-        labels = TASKS[task].from_examples(path, TASKS[task].read(path), max_length=9).labels
-        assert labels == TASKS[task].from_examples(opened := TASKS[task].open(table, "data"), TASKS[task].read(opened),
-                                                   max_length=9).labels
+        of_file, in_memory = ((examples := TASKS[task].read(opened), TASKS[task].from_examples(
+            opened, examples, max_length=9)) for opened in (TASKS[task].open(one, "data") for one in (path, table)))
+        assert of_file == in_memory
     choices = dataset({"prompt": ["he"], "choices": [["sits", "runs"]], "label": [1]}, label=classes("0", "1"))
     assert read("choice", choices, {}) == read("choice", [("he", ["sits", "runs"], 1)], {})
 

@@ -185,6 +185,7 @@ def test_held_out_texts(rows, share, seed, random):
     """Texts of one or two words, so that some repeat, with the same label or others."""
     rows = [(f"{label} {word} {number % 11}", label if number % 9 else "a")
             for number, (label, word) in enumerate(rows)]
+    hypothesis.assume(len({label for _, label in rows}) > 1)
     try:
         check_held_out(*fit("intent", rows, max_length=9), share, seed, random)
     except InputError:
