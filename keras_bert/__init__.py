@@ -1,15 +1,13 @@
 """BERT for TensorFlow and Keras: from raw text to a served SavedModel.
 
 Names are imported when they are first used, so that `import keras_bert` and the command line start at once. The import
-sets TF_ENABLE_ONEDNN_OPTS=1 on x86-64 processors, unless the variable is set or TensorFlow is already imported. If
-Keras has been imported before, the classes of `.keras` files are registered at once, otherwise when a name is first
-used.
+sets TF_ENABLE_ONEDNN_OPTS=1 on x86-64 processors, unless the variable is set or TensorFlow is already imported. It
+registers the classes of `.keras` files, before or after Keras is imported.
 """
 
 import importlib
 import importlib.metadata
 import pathlib
-import sys
 
 from keras_bert import startup
 from keras_bert.lazy import importer, read_stub
@@ -37,6 +35,4 @@ if _other := next(iter(importlib.metadata.distributions(name="keras-bert")), Non
         "`pip uninstall keras-bert` and `pip install --force-reinstall --no-deps keras-bert-hub`")
 
 startup.enable_onednn()
-if "keras" in sys.modules:
-    for _name in ("hub", "models", "training"):  # registers their classes for `keras.saving.load_model`
-        importlib.import_module(f"{__name__}.{_name}")
+startup.register_classes()

@@ -54,9 +54,8 @@ class LiteRunner:
             raise InputError(f"{self._path}: the inputs must be {', '.join(INPUTS)}; they are {', '.join(self.inputs)}")
         self.is_int8 = any(detail["dtype"] == np.int8 for detail in interpreter.get_tensor_details())
         try:
-            with startup.quiet_litert():
-                # A file can be damaged beyond its outline.
-                run(**dict(zip(INPUTS, np.array([0, 1, 0], np.int32).reshape(3, 1, 1))))
+            # A file can be damaged beyond its outline.
+            run(**dict(zip(INPUTS, np.array([0, 1, 0], np.int32).reshape(3, 1, 1))))
         except (ValueError, RuntimeError) as error:
             raise self._unreadable(error) from None
         # The interpreters for one core, and the one for all cores, while nobody uses them.
