@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import re
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 from keras_bert import arguments
@@ -47,7 +47,8 @@ class Argument:
 
 
 def read(function: Callable) -> list[Argument]:
-    """Returns the arguments of a function. Those of `**name` are the keys of its TypedDict, or none."""
+    """Returns the arguments of a function, in the order of the section "Args:" of its docstring, which has the help of
+    each. Those of `**name` are the keys of its TypedDict, or none."""
     parameters: list[inspect.Parameter] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
@@ -56,49 +57,31 @@ def read(function: Callable) -> list[Argument]:
                            for name, annotation in keys.__annotations__.items()]
         else:
             parameters.append(parameter)
-    return _arguments(parameters, inspect.getdoc(function))
-
-
-def read_source(path: str, name: str) -> list[Argument]:
-    """Returns the arguments of a function in a file, without importing the file, because TensorFlow's import takes
-    seconds. Defaults must be literals. Functions and other objects, which no flag can give, are left out."""
-    with open(path, encoding="utf-8") as file:
-        tree = ast.parse(file.read())
-    (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
-    named = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    defaults = [*function.args.defaults, *function.args.kw_defaults]
-    parameters = [
-        inspect.Parameter(argument.arg, inspect.Parameter.KEYWORD_ONLY, annotation=annotation,
-                          default=ast.literal_eval(default) if default else inspect.Parameter.empty)
-        for argument, default in zip(named, [None] * (len(named) - len(defaults)) + defaults)
-        if alternatives(annotation := _read_annotation(argument.annotation))[0] is not object]
-    return _arguments(parameters, ast.get_docstring(function))
-
-
-def _read_annotation(node: ast.expr | None) -> Any:
-    """Returns the annotation that an expression stands for: a builtin, a name of `arguments.py`, a list, a literal or a
-    union of these. Anything else is `object`."""
-    match node:
-        case ast.Constant(value=None):
-            return None
-        case ast.Name(name):
-            return getattr(builtins, name, vars(arguments).get(name, object))
-        case ast.BinOp(left, ast.BitOr(), right):
-            return _read_annotation(left) | _read_annotation(right)
-        case ast.Subscript(ast.Name("list") as kind, item):
-            return _read_annotation(kind)[_read_annotation(item)]
-        case ast.Subscript(ast.Name("Literal") as kind, choices):
-            return _read_annotation(kind)[ast.literal_eval(choices)]
-    return object
-
-
-def _arguments(parameters: Iterable[inspect.Parameter], docstring: str | None) -> list[Argument]:
-    """Returns the arguments in the order of the section "Args:" of the docstring, which has the help of each."""
-    section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", docstring or "", re.M)
+    section = re.search(r"^Args:\n((?:    .*\n?|\n)*)", inspect.getdoc(function) or "", re.M)
     helps = dict(re.findall(r"^    (\w+): (.*\n?(?:^ {8}.*\n?)*)", section[1] if section else "", re.M))
     places = {name: place for place, name in enumerate(helps)}
     return [_argument(parameter, " ".join(helps.get(parameter.name, "").replace("`", "").split()))
             for parameter in sorted(parameters, key=lambda parameter: places.get(parameter.name, len(places)))]
+
+
+def read_source(path: str, name: str) -> list[Argument]:
+    """Returns the arguments of a function in a file, without importing the file, because TensorFlow's import takes
+    seconds: only the function's signature and docstring are run. Functions and other objects, which no flag can give,
+    are left out."""
+    with open(path, encoding="utf-8") as file:
+        tree = ast.parse(file.read())
+    (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    function.body = function.body[:1]
+    names = _Names(vars(builtins) | vars(arguments))
+    exec(compile(ast.Module([function], []), path, "exec", optimize=0), {}, names)
+    return [argument for argument in read(names[name]) if argument.kind in (bool, int, float, str)]
+
+
+class _Names(dict[str, Any]):
+    """The names in a signature: builtins and those of `arguments.py`. All others stand for any object."""
+
+    def __missing__(self, name: str) -> type:
+        return object
 
 
 def _argument(parameter: inspect.Parameter, help: str) -> Argument:

@@ -127,7 +127,7 @@ def test_objects_are_no_flags(tmp_path):
     (tmp_path / "module.py").write_text(
         "def convert(path: Path, rates: Positive | list[Positive] | None = None, kind: Literal['a', 'b'] = 'a', *,\n"
         "            model: Path | BertLayer = 'm', report: Callable[[str], None] = print, other=None,\n"
-        "            seed: np.random.Generator | None = None):\n    pass\n")
+        "            seed: Generator | None = None):\n    pass\n")
     found = read_source(tmp_path / "module.py", "convert")
     assert {argument.name: argument.annotation for argument in found} == {
         "path": arguments.Path, "rates": arguments.Positive | list[arguments.Positive] | None,

@@ -5,7 +5,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
-import keras
+from keras.callbacks import Callback
 
 from keras_bert.arguments import (
     Aggregate,
@@ -52,7 +52,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              freeze_blocks: Count | None = None, lora_rank: Count | None = None,
              dtype: Literal["float32", "mixed_bfloat16"] = "float32", pack: bool = False,
              devices: list[str] | None = None, seed: Seed = 0, save_steps: Count = 500, log_dir: Path | None = None,
-             callbacks: Sequence[keras.callbacks.Callback] | None = None, deterministic: bool = False,
+             callbacks: Sequence[Callback] | None = None, deterministic: bool = False,
              overwrite: bool = False) -> FineTuned:
     """Fine-tunes a pretrained encoder for a task and writes the model to a folder (Devlin et al., 2018, section 4 and
     appendix A.3).
