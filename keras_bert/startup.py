@@ -84,9 +84,10 @@ class _KerasWatcher:
         if saving := getattr(sys.modules.get("keras"), "saving", None):
             # Not `remove`, because the import that asks iterates over the list.
             sys.meta_path = [finder for finder in sys.meta_path if finder is not self]
-            saving.get_custom_objects().update({
-                f"keras_bert>{name}": types.SimpleNamespace(from_config=functools.partial(_from_config, module, name))
-                for module, names in _CLASSES.items() for name in names})
+            for module, names in _CLASSES.items():
+                for name in names:
+                    later = types.SimpleNamespace(from_config=functools.partial(_from_config, module, name))
+                    saving.get_custom_objects().setdefault(f"keras_bert>{name}", later)
 
 
 def _from_config(module: str, name: str, config: dict[str, Any]) -> Any:
