@@ -2,6 +2,7 @@
 
 import ast
 import builtins
+import collections
 import dataclasses
 import inspect
 import re
@@ -72,16 +73,10 @@ def read_source(path: str, name: str) -> list[Argument]:
         tree = ast.parse(file.read())
     (function,) = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
     function.body = function.body[:1]
-    names = _Names(vars(builtins) | vars(arguments))
+    # The names in a signature: builtins and those of `arguments.py`. All others stand for any object.
+    names: dict[str, Any] = collections.defaultdict(lambda: object, vars(builtins) | vars(arguments))
     exec(compile(ast.Module([function], []), path, "exec", optimize=0), {}, names)
     return [argument for argument in read(names[name]) if argument.kind in (bool, int, float, str)]
-
-
-class _Names(dict[str, Any]):
-    """The names in a signature: builtins and those of `arguments.py`. All others stand for any object."""
-
-    def __missing__(self, name: str) -> type:
-        return object
 
 
 def _argument(parameter: inspect.Parameter, help: str) -> Argument:
