@@ -15,7 +15,8 @@ import nbformat
 from nbclient import NotebookClient
 
 EXAMPLES = pathlib.Path(__file__).parents[1] / "examples"
-PROGRESS = re.compile(r"^(epoch|(held out, )?step) \d+/\d+ .*\n", re.M)
+PASSING = re.compile(  # progress, and notes of TensorFlow 2.21
+    r"^((epoch|(held out, )?step) \d+/\d+ |I0000 |WARNING: All log messages before ).*\n", re.M)
 
 
 def path(name):
@@ -29,8 +30,8 @@ def read(name):
 
 
 def execute(notebook):
-    """Executes a notebook in the folder `examples`. Removes the progress of training from the outputs, and the times of
-    execution."""
+    """Executes a notebook in the folder `examples`. Removes the progress of training and the notes of TensorFlow
+    from the outputs, and the times of execution."""
     os.environ.pop("NSMC", None)  # the bundled data
     NotebookClient(notebook, timeout=1200, record_timing=False, coalesce_streams=True,
                    resources={"metadata": {"path": EXAMPLES}}).execute()
@@ -39,7 +40,7 @@ def execute(notebook):
         if cell.cell_type == "code":
             for output in cell.outputs:
                 if output.get("name") == "stderr":
-                    output.text = PROGRESS.sub("", output.text)
+                    output.text = PASSING.sub("", output.text)
             cell.outputs = [output for output in cell.outputs if output.get("text") != ""]
 
 
