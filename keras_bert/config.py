@@ -186,7 +186,7 @@ class BertConfig:
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Reads the dict of a `bert_config.json`, or of the `config.json` of one of Hugging Face's encoders of BERT's
         shape: BERT, RoBERTa, ELECTRA, DistilBERT. Ignores keys that do not describe the encoder; `open_source`
-        refuses those that are not declared (docs/keys.md).
+        refuses those that are not declared (docs/convert.md).
 
         Raises:
             InputError: a required key is missing, or values contradict one another or BERT's architecture.

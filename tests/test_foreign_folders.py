@@ -264,6 +264,16 @@ def test_what_no_task_can_answer_is_refused(tmp_path):
         open_source(folder)
 
 
+def test_a_cross_encoder_of_two_labels_has_one_for_each_pair(tmp_path):
+    """Its config does not name the labels, because two is the default."""
+    folder = zoo.copy(zoo.converted("pairs", "huggingface"), tmp_path / "folder")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({key: config[key] for key in config if "2" not in key}))
+    change(folder, OF_LIBRARY, {"model_type": "CrossEncoder"})
+    settings = open_source(folder).settings
+    assert (settings["task"], settings["pairs"]) == ("classify", True)
+
+
 # The keys of published folders: Google's multilingual BERT, KcBERT, klue-bert and klue-roberta, KoELECTRA, all-MiniLM,
 # bge, gte, ms-marco's cross-encoders, DistilBERT, nlptown's sentiment model, deepset's gbert, TinyBERT.
 PUBLISHED = {"config.json": """

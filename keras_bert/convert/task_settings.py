@@ -23,7 +23,7 @@ def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bo
         config: path of a `bert_config.json`, for weights that come without a config.
         next_sentence_pooler: True to use the dense layer of the next-sentence head as the pooler: for checkpoints of
             the Model Garden.
-        allow_inexact: True to read weights whose files say what this package does not follow, see docs/keys.md.
+        allow_inexact: True to read weights whose files say what this package does not follow, see docs/convert.md.
 
     Raises:
         InputError: the format is unknown, or files are incomplete, invalid or not followed.

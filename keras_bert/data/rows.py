@@ -162,14 +162,12 @@ def parquet_classes(path: Path) -> dict[str, list[str]]:
 
 
 def _classes(schema: Any) -> dict[str, list[str]]:
-    features = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info", {}).get("features", {})
-    return {column: names for column, feature in features.items()
-            if (names := (_items(feature) if isinstance(feature, list | dict) else {}).get("names"))}
-
-
-def _items(feature: Any) -> dict[str, Any]:
-    """Returns a feature, or that of the items of a list."""
-    return feature[0] if isinstance(feature, list) else feature.get("feature") or feature
+    """Returns `parquet_classes` from the schema of a file: Hugging Face writes the features of a `Dataset` into it."""
+    stored = json.loads((schema.metadata or {}).get(b"huggingface", b"{}")).get("info") or {}
+    features = {column: feature[:1] if isinstance(feature, list) else [feature.get("feature") or feature]
+                for column, feature in (stored.get("features") or {}).items()}  # of a list, the feature of its items
+    return {column: feature["names"] for column, of_items in features.items() for feature in of_items
+            if feature.get("_type") == "ClassLabel"}
 
 
 def class_of(value: Any, names: list[str], where: str, names_classes: bool) -> Any:

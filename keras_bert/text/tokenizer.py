@@ -144,7 +144,7 @@ class BertTokenizer:
         """Returns a part of a text, from the end that is not cut, with at least the `needed` number of ids, or the text
         if it has fewer. The ids of the part are those of the text there."""
         size, is_right = _CHARACTERS * needed, self.truncation_side == "right"
-        while size < len(text):
+        while size < len(text) // 4:  # to tokenize the part again takes longer than the rest of a shorter text
             border = self.rules.border.search(text, size if is_right else len(text) - size)
             part = text if border is None else text[:border.start()] if is_right else text[border.start():]
             if len(self.wordpiece.encode(self.rules.normalize(part)).ids) >= needed:

@@ -305,7 +305,7 @@ class Format:
     fixed: Allowed = dataclasses.field(default_factory=dict)
     head: Allowed | None = None
     rules: Callable[[BertTokenizer], list[str]] = lambda tokenizer: []  # why it cannot store a tokenizer's rules
-    stores_segments: bool = True  # that of the second text, where the config does not say it
+    stores_segments: bool = True  # False if it cannot say that both texts of a pair have the segment id 0
     settings_file: str | None = None  # with the settings of the task; None if the format stores no task
     applied: tuple[str, ...] | None = None  # the settings that the library itself applies; None if it applies all
     # Returns the form in which the format stores certain weights, if it has several.

@@ -84,11 +84,11 @@ def read(path: str, config: str | None = None) -> Source:
     if labels and (others := sorted({*(values.get("id2label") or {})} - {str(i) for i in range(len(labels))})):
         differences.append(f"config.json: id2label must have the classes of the head, 0 to {len(labels) - 1}; "
                            f"got {', '.join(map(repr, others[:5]))}")
-    if (activation := _activation_of_pairs(values, library)) and kind == "classification":
+    if (activation := _activation_of_pairs(values, library, kind)) and kind == "classification":
         if activation not in _OF_CLASSES:
             differences.append(f"activation_fn must be one of {', '.join(_OF_CLASSES)} for several labels; "
                                f"got {activation}")
-        settings |= {"pairs": True} | ({"task": "multilabel"} if activation == "Sigmoid" else {})
+        settings = settings | {"pairs": True} | ({"task": "multilabel"} if activation == "Sigmoid" else {})
     elif activation and kind == "regression" and values.get("problem_type") != "regression":
         settings = (settings if settings.get("task") == "rerank" else {}) | {
             "task": "rerank", "activation_fn": _activation_fn(path, activation)}
@@ -250,14 +250,14 @@ def _settings(config: Record) -> dict[str, Any]:
     return {} if settings.get("task") == "multilabel" else settings
 
 
-def _activation_of_pairs(values: dict[str, Any], library: dict[str, Any]) -> str | None:
+def _activation_of_pairs(values: dict[str, Any], library: dict[str, Any], kind: str) -> str | None:
     """Returns the name of the class that a CrossEncoder applies to its logits, None if the files are not those of one.
     `library` is the content of `config_sentence_transformers.json`."""
     stored = values.get(_CROSS_ENCODER)
     found = (library.get("activation_fn") or isinstance(stored, dict) and stored.get("activation_fn")
              or values.get(_OLD_CROSS_ENCODER))
     if not found and library.get("model_type") == "CrossEncoder":  # the library's default
-        return "Sigmoid" if len(values.get("id2label") or {}) < 2 else "Identity"
+        return "Sigmoid" if kind == "regression" else "Identity"
     return str(found).rpartition(".")[2] if found else None
 
 

@@ -188,8 +188,8 @@ def _write_tokenizer(tokenizer: BertTokenizer | None, folder: str) -> dict[str, 
         "strip_accents": rules.strip_accents and (rules.lower_case or rules.normalization == "none"),
         "split_on_cjk": rules.split_cjk})
     stored = {"strip_accents": rules.strip_accents, "normalization": rules.normalization}
-    stored |= {name: value for name, value in vars(tokenizer).items()
-               if value != tokenizer_files.KERAS_HUB_DEFAULTS.get(name, value)}
+    stored |= {name: value for name, default in tokenizer_files.KERAS_HUB_DEFAULTS.items()
+               if (value := getattr(tokenizer, name)) != default}
     write_json(os.path.join(folder, tokenizer_files.TOKENIZER), values | {tokenizer_files.KERAS_HUB_RULES: stored})
     return values
 
