@@ -140,7 +140,7 @@ def changed(function: Callable, values: Mapping[str, Any]) -> dict[str, Any]:
             if name in values and values[name] != parameter.default}
 
 
-def given(**values: Any) -> dict[str, Any]:
+def not_none(**values: Any) -> dict[str, Any]:
     """Returns the values that are not None."""
     return {name: value for name, value in values.items() if value is not None}
 
@@ -149,13 +149,13 @@ def as_flags(values: Mapping[str, Any]) -> list[str]:
     return [f"--{name}={','.join(value) if isinstance(value, list) else value}" for name, value in values.items()]
 
 
-def plain(value: Any) -> Any:
+def to_json(value: Any) -> Any:
     """Converts an argument to what JSON holds: a path to str, a number of NumPy to int or float, a tuple to a list, the
     keys of a dict to str."""
     if isinstance(value, (list, tuple)):
-        return [plain(part) for part in value]
+        return [to_json(part) for part in value]
     if isinstance(value, dict):
-        return {str(key): plain(part) for key, part in value.items()}
+        return {str(key): to_json(part) for key, part in value.items()}
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return os.fspath(value) if isinstance(value, os.PathLike) else value
     return int(value) if isinstance(value, numbers.Integral) else float(value)

@@ -22,7 +22,7 @@ from keras_bert.config import DIRECTIONALITIES
 from keras_bert.convert import FORMATS
 from keras_bert.errors import InputError
 from keras_bert.flags import read, read_source
-from keras_bert.inference.features import POOLING
+from keras_bert.inference.features import POOLS
 from keras_bert.training import TASKS
 from keras_bert.training.optimizer import OPTIMIZERS
 
@@ -137,7 +137,7 @@ def test_objects_are_no_flags(tmp_path):
 def test_values_of_a_flag_are_those_of_the_table():
     for command, flag, table in (
             ("convert", "format", FORMATS), ("finetune", "task", TASKS), ("pretrain", "optimizer", OPTIMIZERS),
-            ("pretrain", "directionality", DIRECTIONALITIES), ("features", "pooling", POOLING)):
+            ("pretrain", "directionality", DIRECTIONALITIES), ("features", "pooling", POOLS)):
         assert set(make_flags(arguments_of(command))[flag].parser.enum_values) == set(table)
 
 
@@ -195,7 +195,7 @@ def test_help_without_docstrings():
 
 def test_arguments_are_made_plain():
     given = [np.int64(3), np.float32(0.5), pathlib.Path("a/b"), (1, np.float64(2)), True, None, "x", {"a": 1}]
-    made = arguments.plain(given)
+    made = arguments.to_json(given)
     assert made == [3, 0.5, "a/b", [1, 2.0], True, None, "x", {"a": 1}]
     assert [type(value) for value in made[:2]] == [int, float] and json.dumps(made)
 

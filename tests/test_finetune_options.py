@@ -214,7 +214,7 @@ steps = {}
 for name, rows in json.load(sys.stdin).items():
     examples = TASKS[name].read(TASKS[name].open(rows, name))
     task, results = TASKS[name].from_examples(name, examples, max_length=80), []
-    batches = task.encode(examples, runs[0].tokenizer).batched(runs[0].tokenizer, whole=True)
+    batches = task.encode(examples, runs[0].tokenizer).batched(runs[0].tokenizer, drop_remainder=True)
     for devices in ((), ("CPU:0", "CPU:1")):
         keras.utils.set_random_seed(0)
         with strategy_scope(devices, 4, batches):

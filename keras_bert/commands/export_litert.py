@@ -2,7 +2,7 @@
 
 from typing import Literal, Unpack
 
-from keras_bert.arguments import Pooling, PositiveOrZero, ScoreColumns, check_rules, given
+from keras_bert.arguments import Pooling, PositiveOrZero, ScoreColumns, check_rules, not_none
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.paths import check_readable
@@ -45,7 +45,7 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
     from keras_bert.inference.lite_model import LiteModel
     from keras_bert.inference.task_model import compare
 
-    tuned = load_tuned(model, given(pooling=pooling, normalize=normalize))
+    tuned = load_tuned(model, not_none(pooling=pooling, normalize=normalize))
     check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
     encoded = None if data is None else tuned.encode(data, **columns)
     with atomic_folder(output, overwrite) as folder:

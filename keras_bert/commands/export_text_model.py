@@ -3,7 +3,7 @@
 import warnings
 from typing import Any, Literal
 
-from keras_bert.arguments import Count, Pooling, given
+from keras_bert.arguments import Count, Pooling, not_none
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.atomic import check_free
 
@@ -44,7 +44,7 @@ def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool
 
     if not versioned:
         check_free(output, overwrite, (model,))
-    embedding = given(pooling=pooling, normalize=normalize)
+    embedding = not_none(pooling=pooling, normalize=normalize)
     if embedding or has_settings(model):
         tuned = load_tuned(model, embedding)
         loaded, tokenizer, task = tuned.model, tuned.tokenizer, tuned.task

@@ -3,7 +3,7 @@
 import os
 from typing import Literal
 
-from keras_bert.arguments import Count, Seed, given
+from keras_bert.arguments import Count, Seed, not_none
 from keras_bert.errors import InputError
 from keras_bert.terminal import ProgressLine, stoppable
 
@@ -55,7 +55,8 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
         raise InputError("--beam_args needs --beam")
     settings = PretrainingSettings(
         max_length, max_predictions_per_seq, next_sentence, masking, whole_word_mask, dupe_factor, seed)
-    rules = given(lower_case=lower_case, strip_accents=strip_accents, split_cjk=split_cjk, normalization=normalization)
+    rules = not_none(
+        lower_case=lower_case, strip_accents=strip_accents, split_cjk=split_cjk, normalization=normalization)
     vocab = find_vocabulary(vocab)
     if not os.path.isdir(vocab):
         tokenizer = BertTokenizer(vocab, **{"lower_case": None} | rules)

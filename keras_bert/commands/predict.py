@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
-from keras_bert.arguments import AggregationStrategy, Count, TextColumns, given, replace_surrogates
+from keras_bert.arguments import AggregationStrategy, Count, TextColumns, not_none, replace_surrogates
 from keras_bert.commands import glue
 from keras_bert.data.chunks import ROWS, sized
 from keras_bert.data.rows import ROW_FORMATS, suffix_of
@@ -66,7 +66,7 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         raise InputError("predict needs either texts as arguments or --input; "
                          + ("got both" if texts else "got neither"))
     check_model_folder(model)
-    columns = given(**text_columns)
+    columns = not_none(**text_columns)
     for flag, value, needed, is_met in (
             ("max_characters", max_characters, "--output", output), ("processes", processes, "--output", output),
             ("keep_columns", keep_columns, "--output", output), ("beam", beam, "--output", output),

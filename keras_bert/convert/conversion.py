@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from keras import ops
 
-from keras_bert.arguments import Activation, Path, check, check_rules, plain
+from keras_bert.arguments import Activation, Path, check, check_rules, to_json
 from keras_bert.convert.task_settings import describe, open_source, with_settings, with_task
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
@@ -127,7 +127,7 @@ def convert(model: Path, output: Path,
             gives other outputs.
     """
     check(convert, locals())
-    max_position_embeddings = plain(max_position_embeddings)
+    max_position_embeddings = to_json(max_position_embeddings)
     check_free(output, overwrite, (model, config, vocab))
     source = open_source(model, config, next_sentence_pooler, allow_inexact)
     weights, skipped, missing = source.load(None, allow_missing or (), ignore or ())
@@ -165,7 +165,7 @@ def convert(model: Path, output: Path,
         if ignored := target.not_applied(weights.settings):
             report(f"{target.settings_file} stores, but {target.name} does not apply: {describe(ignored)}")
     with atomic_folder(output, overwrite) as new:
-        target.write(target.fit(weights), new)
+        target.write(target.closest(weights), new)
         found = differences(weights, target, new)
         largest = ", ".join(f"{name} {value:.1e}" for name, value in found.items())
         report(f"largest difference after reloading: {largest}; of texts and pairs of up to "

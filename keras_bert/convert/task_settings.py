@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from keras_bert.arguments import Activation, Count, Path, given
+from keras_bert.arguments import Activation, Count, Path, not_none
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import Record
 from keras_bert.files.paths import at, naming_damage
@@ -91,7 +91,7 @@ def with_settings(weights: Weights, activation_fn: Activation | None = None, pai
             raise InputError("pairs is for models for classification or regression; this one is for "
                              f"{settings.get('task', weights.kind)}")
         settings["pairs"] = pairs
-    if others := given(**prompts):
+    if others := not_none(**prompts):
         if weights.kind != "embedding":
             raise InputError(f"prompts are for models for embeddings; this one is for {weights.kind}")
         before = {name: settings.pop(name) for name in ("prompts", "default_prompt_name") if name in settings}

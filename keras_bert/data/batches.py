@@ -53,17 +53,17 @@ class TextBatches:
         targets: array [texts, ...] or dict of such arrays; None if the texts have no targets.
         length_multiple: the padded lengths are multiples of this. More than 1 saves compilations if each shape is
             compiled separately.
-        whole: if True, an epoch skips its last batch if that is short, because it could not be divided evenly among
-            the devices.
+        drop_remainder: if True, an epoch skips its last batch if that is short, because it could not be divided
+            evenly among the devices.
     """
 
     def __init__(self, packed: Sequence, pad_id: int, targets: Any = None, length_multiple: int = 1,
-                 whole: bool = False) -> None:
+                 drop_remainder: bool = False) -> None:
         self.packed = packed
         self.pad_id = pad_id
         self.targets = targets
         self.length_multiple = length_multiple
-        self.whole = whole
+        self.drop_remainder = drop_remainder
         self.lengths = [self._length(row) for row in packed]
 
     def inputs(self, indices: Indices) -> dict[str, np.ndarray]:
@@ -72,13 +72,13 @@ class TextBatches:
 
     def steps(self, batch_size: int) -> int:
         """Returns the number of training batches per epoch."""
-        return len(self.packed) // batch_size + bool(len(self.packed) % batch_size and not self.whole)
+        return len(self.packed) // batch_size + bool(len(self.packed) % batch_size and not self.drop_remainder)
 
     def steps_of_epoch(self, batch_size: int, seed: int, epoch: int, accumulation_steps: int = 1
                        ) -> list[list[np.ndarray]]:
         """Returns the indices of the batches of each step: `accumulation_steps` batches, of the last step the rest."""
         plan = self._plan(batch_size, np.random.default_rng((seed, epoch)))
-        if self.whole:
+        if self.drop_remainder:
             plan = [indices for indices in plan if len(indices) == batch_size]
         return [plan[begin:begin + accumulation_steps] for begin in range(0, len(plan), accumulation_steps)]
 

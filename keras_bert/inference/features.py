@@ -31,7 +31,7 @@ _Compute = Callable[[TextBatches, int], Sequence[np.ndarray]]
 _Chunk = tuple[list[str], list[list[str]], np.ndarray]
 
 # Functions of a text's vectors [tokens, width] that return the vectors to write.
-POOLING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+POOLS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "none": lambda vectors: vectors,
     "cls": lambda vectors: vectors[:1],
     "mean": lambda vectors: vectors.mean(axis=0, keepdims=True),
@@ -99,7 +99,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     if prompt_name is not None:
         task = task.with_prompt(prompt_name)
     prompt, length = "" if is_pair else task.default_prompt, config.input_length(max_length, task.max_length)
-    pool = POOLING[pooling] if not normalize else lambda vectors: unit_vectors(POOLING[pooling](vectors))
+    pool = POOLS[pooling] if not normalize else lambda vectors: unit_vectors(POOLS[pooling](vectors))
     counts: Counter[str] = Counter()
 
     def chunks() -> Iterator[_Chunk]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
 from keras_bert import __version__, startup
-from keras_bert.arguments import given
+from keras_bert.arguments import not_none
 from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.data.rows import byte_lines
 from keras_bert.data.tables import Row, Rows
@@ -57,7 +57,7 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
     """
     shards = _name_shards(find_texts(patterns), output)
     settings = {"keras_bert": __version__, "model": folder_digest(model), "max_characters": max_characters, **columns,
-                **options, **given(prompt_name=prompt_name, keep_columns=list(keep_columns) or None)}
+                **options, **not_none(prompt_name=prompt_name, keep_columns=list(keep_columns) or None)}
     with only_writer(output):
         written = _check_settings(output, settings, shards)
         for folder in (output, os.path.join(output, INVALID)):

@@ -10,7 +10,17 @@ from typing import Any, Self, Unpack, cast
 
 import numpy as np
 
-from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, ScoreColumns, check, given, is_table
+from keras_bert.arguments import (
+    AggregationStrategy,
+    Count,
+    Data,
+    Delimiter,
+    Path,
+    ScoreColumns,
+    check,
+    is_table,
+    not_none,
+)
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.tasks import Encoded, MultiLabel, Task, save_settings, tasks_with
@@ -153,10 +163,10 @@ class TaskModel(abc.ABC):
                 training.
             out_of_scope_label: label of the texts that are out of scope, for classifiers.
         """
-        columns = given(data_format=data_format, text_column=text_column, text_pair_column=text_pair_column,
+        columns = not_none(data_format=data_format, text_column=text_column, text_pair_column=text_pair_column,
                         label_column=label_column, label_columns=label_columns, label_delimiter=label_delimiter)
         check(TaskModel.encode, columns)
-        for name, value in given(out_of_scope_label=out_of_scope_label, **columns).items():
+        for name, value in not_none(out_of_scope_label=out_of_scope_label, **columns).items():
             if (tasks := tasks_with(name)) and name not in self.task.options:
                 raise InputError(Option(name), f" must be left out unless the task is {' or '.join(tasks)}; "
                                  f"got {value!r} for the task {self.task.name}")

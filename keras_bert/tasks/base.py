@@ -67,9 +67,10 @@ class Encoded:
         """The target of each text, which its windows share."""
         return self.targets if self.firsts is None else self.targets[self.firsts]
 
-    def batched(self, tokenizer: BertTokenizer, length_multiple: int = 1, whole: bool = False) -> TextBatches:
+    def batched(self, tokenizer: BertTokenizer, length_multiple: int = 1,
+                drop_remainder: bool = False) -> TextBatches:
         """Returns the batches of the rows; see `TextBatches` for the arguments."""
-        return self.batches(self.rows, tokenizer.pad_id, self.targets, length_multiple, whole)
+        return self.batches(self.rows, tokenizer.pad_id, self.targets, length_multiple, drop_remainder)
 
 
 @dataclasses.dataclass(frozen=True)

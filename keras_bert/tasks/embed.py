@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from keras_bert.arguments import Path, Pooling, check_rules, given
+from keras_bert.arguments import Path, Pooling, check_rules, not_none
 from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches, TextBatches
 from keras_bert.data.examples import FORMATS, choose, iterate_examples, label_of, number
 from keras_bert.data.tables import Rows, check_columns, printed_list, read_table
@@ -167,7 +167,7 @@ class Embed(WindowTask):
         if kind == LABELLED and len({example.label for example in examples}) == 1:
             raise InputError(f"{path}: labelled texts must have at least two labels; every text has the label "
                              f"{examples[0].label!r}")
-        settings["prompts"] = settings.get("prompts", {}) | given(query=query_prompt, document=document_prompt)
+        settings["prompts"] = settings.get("prompts", {}) | not_none(query=query_prompt, document=document_prompt)
         return cls(loss_name=loss or LOSSES_OF[kind][0], **settings)
 
     def check(self, path: Path | Rows, examples: Sequence[EmbedExample], out_of_scope: str | None = None) -> None:

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 import keras
 
 from keras_bert import kernels
-from keras_bert.arguments import LabelColumns, Path, Requirement, given
+from keras_bert.arguments import LabelColumns, Path, Requirement, not_none
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks import TASKS, Task, find_task, tasks_with
@@ -147,7 +147,7 @@ class Options(RunOptions):
 
     def given(self, names: Iterable[str]) -> dict[str, Any]:
         """Returns those of these arguments that are not None."""
-        return given(**{name: getattr(self, name) for name in names})
+        return not_none(**{name: getattr(self, name) for name in names})
 
     def files(self) -> list[str]:
         return [data for data in (self.train, self.valid, self.weights_file) if isinstance(data, str)]

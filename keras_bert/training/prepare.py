@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_bert import kernels
-from keras_bert.arguments import Path, check_rules, given
+from keras_bert.arguments import Path, check_rules, not_none
 from keras_bert.convert import open_source
 from keras_bert.data.examples import warn_of_white_space
 from keras_bert.data.tables import Rows, unread_columns
@@ -165,7 +165,7 @@ def _keep_head(model: BertTask, task: Task, source: Source, few_shot: bool) -> t
         got its weights.
     """
     was = (read_settings(source.path)[0] if has_settings(source.path) else
-           restored(source.settings | given(labels=source.labels), source.path)[0] if source.settings else None)
+           restored(source.settings | not_none(labels=source.labels), source.path)[0] if source.settings else None)
     if was is None or isinstance(was, Embed):
         return [], []
     if few_shot:

@@ -19,7 +19,7 @@ import keras
 import tensorflow as tf
 
 from keras_bert import kernels
-from keras_bert.arguments import Path, Requirement, check, check_rules, plain
+from keras_bert.arguments import Path, Requirement, check, check_rules, to_json
 from keras_bert.data import TextBatches
 from keras_bert.errors import InputError, Option, Stopped
 from keras_bert.files.atomic import check_free
@@ -38,14 +38,14 @@ class RunOptions:
 
     @classmethod
     def checked(cls, function: Callable, arguments: dict[str, Any]) -> Self:
-        """Returns the arguments of a function in the form that JSON has, see `plain`.
+        """Returns the arguments of a function in the form that JSON has, see `to_json`.
 
         Raises:
             InputError: an argument is out of its range, or does not fit the others, the backend or the installed
                 packages.
         """
         check(function, arguments)
-        values = {name: value if name in cls.data else plain(value) for name, value in arguments.items()}
+        values = {name: value if name in cls.data else to_json(value) for name, value in arguments.items()}
         values["output"] = os.path.normpath(values["output"])  # a slash at the end would put the checkpoints into it
         make: Callable[..., Self] = cls
         options = make(**values)

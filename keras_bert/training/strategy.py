@@ -65,7 +65,7 @@ class Strategy:
                 for encoded in (train, valid))
         else:
             multiple = 16 if kernels.prefers_few_shapes() else 1
-            self.train_batches = train.batched(tokenizer, multiple, whole=bool(options.devices))
+            self.train_batches = train.batched(tokenizer, multiple, drop_remainder=bool(options.devices))
             self.valid_batches = valid.batched(tokenizer, multiple)
 
     @staticmethod

@@ -337,7 +337,7 @@ class Format:
             reasons += _differences(" of the masked LM head", head, fixed)
         return reasons
 
-    def fit(self, weights: Weights) -> Weights:
+    def closest(self, weights: Weights) -> Weights:
         """Returns the weights with a config that this format can express: each field with another value gets the first
         one that is allowed for it. Raises an InputError if the weights have shapes that the format lacks."""
         if weights.config.embedding_size not in self.fixed.get("embedding_size", [weights.config.embedding_size]):
