@@ -238,14 +238,14 @@ def test_settings_of_another_training_are_ignored(huggingface, tmp_path, name, c
 
 
 def test_thresholds_are_one_for_each_label():
-    with pytest.raises(InputError, match="thresholds must be one for each of the 3 labels; got"):
+    with pytest.raises(InputError, match="thresholds must be 3 numbers, one for each label; got"):
         MultiLabel(64, ["a", "b", "c"], thresholds=[0.3, 0.6])
 
 
 def test_the_lstms_of_a_tagger_are_a_declared_loss(tmp_path):
     model = BertFeatureTagger(randomize(BertLayer(CONFIG)), 3, "last", units=4)
     FineTuned(model, BertTokenizer(TINY_VOCABULARY), Tag(64, BIO, "last")).save(tmp_path / "tagger")
-    with pytest.raises(InputError, match="no format stores the LSTMs of a tagger on a frozen encoder; pass allow"):
+    with pytest.raises(InputError, match="no other format stores the head of a BertFeatureTagger; pass allow"):
         convert(tmp_path / "tagger", tmp_path / "out", "keras_bert")
     convert(tmp_path / "tagger", tmp_path / "out", "huggingface", allow_inexact=True)
     assert open_source(tmp_path / "out").kind == "encoder"

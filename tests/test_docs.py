@@ -53,6 +53,8 @@ def complaint(line):
         return None
     if name not in COMMANDS:
         return f"{line}: no such command"
+    if any(flag.startswith("--import=") for flag in rest):  # the module registers a task
+        rest = [flag for flag in rest if not flag.startswith("--task=")]
     try:
         flags_of(name)([name, *rest])
     except flags.Error as error:

@@ -181,9 +181,9 @@ def test_no_rows(intents_folder, shape):
     (lambda folder: (folder / "settings.json").unlink(), "settings.json is missing"),
     (lambda folder: (folder / "settings.json").write_text("[]"), "settings.json: must hold one JSON object; got []"),
     (lambda folder: (folder / "labels.json").write_text('["a", "b"]'),
-     "a label for each probability of model.tflite (3); got 2"),
+     "a label for each of the probabilities of model.tflite (3); got 2"),
     (lambda folder: shutil.copy(zoo.litert("mean") / "model.tflite", folder),
-     "a label for each probability of model.tflite (0); got 3"),
+     "model.tflite must have the outputs of the task intent, probabilities; got embedding"),
     (lambda folder: (folder / "vocab.txt").write_text("\n".join([*TINY_VOCABULARY, "more"])),
      "vocab.txt must have at most vocab_size (60) tokens; got 61"),
     (lambda folder: (folder / "vocab.txt").unlink(), "must be a folder with a WordPiece vocabulary"),
@@ -194,7 +194,7 @@ def test_no_rows(intents_folder, shape):
     (lambda folder: shorten(folder / "model.tflite", 0.5), "model.tflite: cannot be read: The model is not a valid"
      " Flatbuffer buffer; copy the folder again, or export the model again"),
     (lambda folder: (folder / "model.tflite").write_bytes(b""), "model.tflite: cannot be read: "),
-    (lambda folder: (folder / "bert_config.json").write_text("[]"), "bert_config.json: a config file must hold one")])
+    (lambda folder: (folder / "bert_config.json").write_text("[]"), "bert_config.json: must hold one JSON object")])
 def test_a_damaged_folder(intents_folder, damage, message, tmp_path, run):
     folder = tmp_path / "lite"
     shutil.copytree(intents_folder, folder)

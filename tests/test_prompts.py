@@ -150,10 +150,10 @@ def test_commands(model, folder, run, tmp_path, monkeypatch):
     wanted, = model.predict(["a lamp"], prompt_name="query")
     for text in (line, (tmp_path / "answers/texts.jsonl").read_text()):
         np.testing.assert_allclose(json.loads(text)["embedding"], wanted, rtol=0, atol=1e-6)
-    monkeypatch.setattr("keras_bert.export.export_text_model", lambda *_, **options: exported.append(options))
+    monkeypatch.setattr("keras_bert.export.export_text_model", lambda *positional, **_: exported.append(positional[3]))
     exported = []
     export_text_model.run(str(folder), str(tmp_path / "exported"), pooling="mean")
-    assert (exported[0]["prompts"], exported[0]["default_prompt_name"]) == (PROMPTS, "other")
+    assert (exported[0].prompts, exported[0].default_prompt_name) == (PROMPTS, "other")
 
 
 @pytest.mark.filterwarnings("ignore:texts cut")

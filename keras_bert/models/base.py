@@ -121,9 +121,10 @@ def load_model(folder: Path, **changes: Any) -> BertTask:
         raise InputError(f"{path}: not the whole .keras file of a model: {error!r}") from None
     config.pop("compile_config", None)
     name, module = config.get("registered_name"), config.get("module")
-    if not str(name).startswith("keras_bert>") and keras.saving.get_registered_object(name) is None:
-        raise InputError(f"{path}: its model is a {str(name).partition('>')[2]} of the module {module}, which must be "
-                         "imported first: pass ", Option(f"import={module}"))
+    package, separator, kind = str(name).partition(">")
+    if separator and package != "keras_bert" and keras.saving.get_registered_object(name) is None:
+        raise InputError(f"{path}: its model is a {kind} of the module {module}, which must be imported first: pass ",
+                         Option(f"import={module}"))
     try:
         with zero_weights():
             model = keras.saving.deserialize_keras_object(config)

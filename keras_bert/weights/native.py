@@ -13,6 +13,7 @@ from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import declared, read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, load_model
+from keras_bert.models.base import BertTask
 from keras_bert.tasks import SETTINGS, read_labels, write_settings
 from keras_bert.text import BertTokenizer, save_vocabulary
 from keras_bert.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
@@ -34,7 +35,7 @@ def read(path: str, config: str | None = None) -> Source:
         model, labels = BertEmbedder(model.bert, model.pooling, normalize=True), None
         losses = ["convert reads the encoder of a classifier on embeddings, not the logistic regression"]
         settings = {name: settings[name] for name in ("max_length", "columns") if name in settings} | {"task": "embed"}
-    elif not has_kind(model):
+    elif isinstance(model, BertTask) and not has_kind(model):
         model, labels, losses = model.bert, None, [f"no other format stores the head of a {type(model).__name__}"]
     weights = Weights.of(model)
     return Source(path, FORMAT.name, weights.config, weights.kind, TABLE, weights.shapes,
