@@ -133,7 +133,7 @@ def spans_of(labels: Sequence[str]) -> list[tuple[int, int]]:
     """Finds the entities in BIO labels. An I- that does not follow a label of the same type begins an entity. A label
     of another form, from a tagger of another library, counts as I- of a type of this name, as in transformers.
 
-    `Tagger` in export/text_heads.py has the same rule as TensorFlow operations on a batch, because a SavedModel cannot
+    keras_bert/tasks/tag_graph.py has the same rule as TensorFlow operations on a batch, because a SavedModel cannot
     run Python; tests/test_decoding.py compares the two.
 
     Returns:
