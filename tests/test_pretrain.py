@@ -7,6 +7,7 @@ import shutil
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
@@ -198,6 +199,21 @@ def test_corrupt_records(run, command, examples, tmp_path):
     status, output, messages = run(*broken_command, "--skip_corrupt", "--overwrite")
     assert status == 0, messages
     assert "corrupt_records 1" in output
+
+
+def test_an_example_of_another_length(run, command, examples, tmp_path):
+    records = [record.numpy() for record in tf.data.TFRecordDataset(sorted(map(str, examples.glob("*.tfrecord"))))]
+    last = tf.train.Example.FromString(records[-1])
+    del last.features.feature["input_word_ids"].int64_list.value[-1]
+    with tf.io.TFRecordWriter(str(tmp_path / "0.tfrecord")) as writer:
+        for record in [*records[:-1], last.SerializeToString()]:
+            writer.write(record)
+    (tmp_path / "vocab.txt").write_text("\n".join(TINY_VOCABULARY))
+    status, _, messages = run(*command(f"--train={tmp_path}/*.tfrecord", f"--vocab={tmp_path}/vocab.txt",
+                                       f"--steps={len(records) // 8 + 1}"))
+    assert status == 1 and messages[-1].startswith(
+        "keras-bert: --train: an example does not match the other examples or the vocabulary: Key: input_word_ids, "
+        ), messages
 
 
 @pytest.mark.parametrize("flags,message", [

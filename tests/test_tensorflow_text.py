@@ -2,6 +2,8 @@
 
 import functools
 import pathlib
+import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -66,3 +68,12 @@ def test_others_differ(model, text, differing):
     tokenizer, graph = real(*model)
     assert tokenizer.ids([text]) == run(graph, [text])[0] == [garden(text)]
     assert {name for name, ids in others.items() if ids(text) != garden(text)} == differing
+
+
+def test_verify_registers_the_operations_of_tensorflow_text(tmp_path):
+    module, tokenizer = tf.Module(), tf_text.WhitespaceTokenizer()
+    module.split = tf.function(lambda texts: tokenizer.tokenize(texts).to_tensor(),
+                               input_signature=[tf.TensorSpec([None], tf.string)])
+    tf.saved_model.save(module, tmp_path)
+    done = subprocess.run([sys.executable, "-m", "keras_bert.cli", "verify", tmp_path], capture_output=True, text=True)
+    assert done.stderr.endswith("checks failed\n")  # it was loaded

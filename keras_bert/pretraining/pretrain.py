@@ -1,6 +1,7 @@
 """`pretrain`: trains BERT and its pretraining heads on examples."""
 
 import contextlib
+import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from keras_bert.arguments import Count, Path, Positive, PositiveOrZero, Seed, Share
 from keras_bert.config import BertConfig
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.models import BertPretrainer, load_model
 from keras_bert.pretraining.input import PretrainingInput
@@ -129,8 +130,9 @@ def _naming_errors(inputs: Iterable[PretrainingInput], strategy: str, folder: st
                 stack.enter_context(examples.records.naming_errors())
             yield
     except tf.errors.InvalidArgumentError as error:
-        reason = [line for line in error.message.splitlines() if line.strip() and "{{node" not in line][-1]
-        raise InputError(f"train: an example does not match the other examples or the vocabulary: {reason}") from None
+        reason = [line for line in error.message.splitlines() if line.strip() and "[[" not in line][-1]
+        raise InputError(Option("train"), ": an example does not match the other examples or the vocabulary: ",
+                         re.sub(r".*(}}|<unknown>,) ", "", reason)) from None
     except tf.errors.OpError as error:
         if strategy != "multiworker":
             raise
