@@ -19,9 +19,9 @@ import pathlib
 import re
 import sys
 
-from keras_bert import startup
+from keras_bert.terminal import quiet_tensorflow
 
-startup.quiet_tensorflow()
+quiet_tensorflow()
 
 import keras
 from ablations_parts.encoders import SideBySide, WithLstm, as_pretrained, untrained

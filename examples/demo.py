@@ -8,9 +8,9 @@ import pathlib
 import sys
 import time
 
-from keras_bert import startup
+from keras_bert.terminal import quiet_tensorflow
 
-startup.quiet_tensorflow()
+quiet_tensorflow()
 
 import numpy as np
 import tensorflow_hub as hub

@@ -10,9 +10,9 @@ line between sentences. Scores to expect: docs/scores.md.
 import argparse
 import os
 
-from keras_bert import startup
+from keras_bert.terminal import quiet_tensorflow
 
-startup.quiet_tensorflow()
+quiet_tensorflow()
 
 import tensorflow as tf
 

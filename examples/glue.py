@@ -15,9 +15,9 @@ import json
 import pathlib
 import statistics
 
-from keras_bert import startup
+from keras_bert.terminal import quiet_tensorflow
 
-startup.quiet_tensorflow()
+quiet_tensorflow()
 
 import keras_bert
 

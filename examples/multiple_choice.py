@@ -9,9 +9,9 @@ The files are those of one fold (https://github.com/Websail-NU/CODAH). Scores to
 import argparse
 import os
 
-from keras_bert import startup
+from keras_bert.terminal import quiet_tensorflow
 
-startup.quiet_tensorflow()
+quiet_tensorflow()
 
 import tensorflow as tf
 

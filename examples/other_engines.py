@@ -14,9 +14,9 @@ import argparse
 import os
 import tempfile
 
-from keras_bert import startup
+from keras_bert.terminal import quiet_tensorflow
 
-startup.quiet_tensorflow()
+quiet_tensorflow()
 
 import keras
 import numpy as np

@@ -14,9 +14,9 @@ import json
 import pathlib
 import time
 
-from keras_bert import startup
+from keras_bert.terminal import quiet_tensorflow
 
-startup.quiet_tensorflow()
+quiet_tensorflow()
 
 import faiss
 import numpy as np

@@ -12,9 +12,9 @@ import argparse
 import pathlib
 import time
 
-from keras_bert import startup
+from keras_bert.terminal import quiet_tensorflow
 
-startup.quiet_tensorflow()
+quiet_tensorflow()
 
 import numpy as np
 

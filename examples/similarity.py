@@ -9,9 +9,9 @@ The files are GLUE's (https://gluebenchmark.com/tasks), columns `sentence1`, `se
 import argparse
 import os
 
-from keras_bert import startup
+from keras_bert.terminal import quiet_tensorflow
 
-startup.quiet_tensorflow()
+quiet_tensorflow()
 
 import tensorflow as tf
 

@@ -17,11 +17,11 @@ try:
 except ImportError:  # where only LiteRT is installed
     sys.exit("keras-bert: the command line needs absl-py: pip install absl-py")
 
-from keras_bert import __version__, startup
+from keras_bert import __version__
 from keras_bert.arguments import NAMES, as_list, check_value, did_you_mean
 from keras_bert.errors import InputError, InputWarning, Stopped
 from keras_bert.flags import Argument, read, read_source
-from keras_bert.terminal import print_error
+from keras_bert.terminal import print_error, quiet_tensorflow
 
 # Each command is the function `run` of a module. Its arguments are the flags. `*name` gets the texts or paths after the
 # flags; `**name` stands for the arguments of the function that the module's `API` names.
@@ -182,7 +182,7 @@ def _help_of_flag(argument: Argument) -> str:
 
 
 def _call(command: Callable, given: list[Argument], positional: list[str], options: dict[str, Any]) -> int:
-    startup.quiet_tensorflow()
+    quiet_tensorflow()
     try:
         for argument in given:  # before TensorFlow is imported, which takes seconds
             if argument.name in options:

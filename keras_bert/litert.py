@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from keras_bert import startup
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
+from keras_bert.processes import available_cores
 
 FILE = "model.tflite"
 INPUTS = "input_word_ids", "input_mask", "input_type_ids"
@@ -44,7 +44,7 @@ class LiteRunner:
         self._arguments = folder, config, threads, one_core_per_call
         self._path = os.path.join(folder, FILE)
         self.config = config
-        self._threads = threads or startup.available_cores()
+        self._threads = threads or available_cores()
         self._free = threading.Semaphore(self._threads)
         narrow = [self._interpreter(1) for _ in range(self._threads)]
         interpreter = narrow[0] if one_core_per_call else self._interpreter(self._threads)

@@ -1,7 +1,8 @@
-"""Calls a function in several processes on one machine."""
+"""The cores that a process may use, and functions called in several processes on one machine."""
 
 import collections
 import contextlib
+import math
 import multiprocessing
 import os
 import pickle
@@ -17,7 +18,19 @@ from typing import Any
 
 from keras_bert.errors import InputError, Option
 
+_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"  # of Linux's cgroups, version 2: microseconds in each period, and the period
 _function: Callable[[Any], Any]  # what a worker calls
+
+
+def available_cores() -> int:
+    """Returns the number of cores that this process may use: those that it may run on or, if that is less, those of its
+    container's limit (`docker run --cpus`, Kubernetes's `limits.cpu`), rounded up."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):  # there is no such file, or the quota is "max"
+        with open(_CPU_LIMIT) as file:
+            quota, period = map(int, file.read().split())
+        count = min(count, math.ceil(quota / period))
+    return count
 
 
 def map_in_order(function: Callable[[Any], Any], items: Iterable, processes: int) -> Iterator[tuple[Any, Any]]:

@@ -13,7 +13,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from keras_bert import startup
+from keras_bert import processes
 from keras_bert.errors import InputError
 from keras_bert.export import litert
 from keras_bert.export.checking import FAILED, verify_litert
@@ -128,10 +128,10 @@ def test_features_of_an_embedder(tmp_path, run):
 @pytest.mark.parametrize(("limit", "cores"), [("max 100000", 8), ("150000 100000", 2), ("10000 100000", 1), (None, 8)])
 def test_cores_are_those_that_a_container_may_use(monkeypatch, tmp_path, limit, cores):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
-    monkeypatch.setattr(startup, "_CPU_LIMIT", str(tmp_path / "cpu.max"))
+    monkeypatch.setattr(processes, "_CPU_LIMIT", str(tmp_path / "cpu.max"))
     if limit:
         (tmp_path / "cpu.max").write_text(f"{limit}\n")
-    assert startup.available_cores() == cores
+    assert processes.available_cores() == cores
 
 
 def test_threads_share_a_model(intents_folder):

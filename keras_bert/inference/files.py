@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, BinaryIO
 
-from keras_bert import __version__, startup
+from keras_bert import __version__
 from keras_bert.arguments import not_none
 from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.data.rows import byte_lines
@@ -20,9 +20,9 @@ from keras_bert.files.digests import folder_digest
 from keras_bert.files.json_files import json_text, json_value, read_json, write_json
 from keras_bert.files.paths import find_texts
 from keras_bert.inference.answering import AnsweringModel, load_answering_model
-from keras_bert.processes import map_in_order
+from keras_bert.processes import available_cores, map_in_order
 from keras_bert.tasks import Task
-from keras_bert.terminal import ProgressLine, print_error, stoppable
+from keras_bert.terminal import ProgressLine, print_error, quiet_tensorflow, stoppable
 
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out
@@ -80,7 +80,7 @@ def _answer(answerer: "Answerer", todo: dict[str, str], output: str, settings: d
     counts: Counter = Counter()
     unread: list[InputError] = []
     chunks = ((shard, chunk) for shard, path in todo.items() for chunk in read_chunks(path, answerer.keep_columns))
-    results = map_in_order(answerer, chunks, processes or startup.available_cores())
+    results = map_in_order(answerer, chunks, processes or available_cores())
     with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
         first = next(results)  # loads the model: if it is invalid, nothing is written
         write_json(os.path.join(output, SETTINGS), settings)
@@ -125,7 +125,7 @@ class Answerer:
 
     @functools.cached_property
     def _loaded(self) -> tuple[AnsweringModel, dict[str, Any]]:
-        startup.quiet_tensorflow()
+        quiet_tensorflow()
         os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = "1"
         loaded = load_answering_model(self._path, threads=1).with_prompt(self._prompt_name)
         options = loaded.task.answer_options(**self._options)

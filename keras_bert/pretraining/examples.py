@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 
 import numpy as np
 
-from keras_bert import startup
 from keras_bert.arguments import Count, Path, Rule, Seed, as_list, check, check_rules
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
@@ -24,7 +23,7 @@ from keras_bert.pretraining.corpus import Block, Corpus, MakeExamples, Section, 
 from keras_bert.pretraining.masking import Masking
 from keras_bert.pretraining.pairs import full_sentences, pack_spans, pair_sentences, truncate
 from keras_bert.pretraining.tfrecord import frame, serialize
-from keras_bert.processes import map_in_order
+from keras_bert.processes import available_cores, map_in_order
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 SETTINGS = "pretraining_data.json"
@@ -215,7 +214,7 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
             single document, which has no random second texts, or a worker was killed.
     """
     settings, files = settings or PretrainingSettings(), as_list(paths)
-    processes = processes or startup.available_cores()
+    processes = processes or available_cores()
     for name, value in (("shards", shards), ("processes", processes)):
         if not 1 <= value <= 10_000:
             raise InputError(Option(name), f" must be from 1 to 10000; got {value}")

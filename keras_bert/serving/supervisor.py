@@ -18,9 +18,9 @@ from typing import IO
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from keras_bert import startup
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import is_empty
+from keras_bert.processes import available_cores
 from keras_bert.serving import logs, metrics
 from keras_bert.serving.settings import GRPC_PORT, Settings, find_first_version, format_address, needs_tensorflow
 from keras_bert.terminal import print_error
@@ -67,7 +67,7 @@ def supervise(settings: Settings) -> None:
             grpc_port = reserved.getsockname()[1]
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="keras-bert-metrics-"))
         listener.listen(2048)
-        cores = startup.available_cores()
+        cores = available_cores()
         # Threads wait for Python's lock. TensorFlow's batches gain more by sharing all cores; LiteRT has none.
         count = settings.workers or (1 if tensorflow else cores)
         settings = dataclasses.replace(
