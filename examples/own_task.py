@@ -1,5 +1,4 @@
-"""A task of one's own, which docs/own_task.md explains: grades, such as one to five stars, whose order the model learns
-by cumulative logits (McCullagh, 1980)."""
+"""A task of one's own, see docs/own_task.md: grades, whose order is learned by cumulative logits (McCullagh, 1980)."""
 
 import dataclasses
 
@@ -8,6 +7,7 @@ import numpy as np
 from keras import ops
 
 import keras_bert
+from keras_bert.data.examples import in_order
 from keras_bert.models.base import DropoutTask
 from keras_bert.tasks import Card, TextTask
 from keras_bert.tasks.windows import aggregated
@@ -54,7 +54,7 @@ class Grades(TextTask):
 
     @classmethod
     def from_examples(cls, path, examples, **settings):
-        labels = sorted({example.label for example in examples})  # "1" to "5"
+        labels = in_order(path, [example.label for example in examples])  # of numbers, "2" comes before "10"
         return cls(labels=labels, pairs=examples[0].text_pair is not None, **settings)
 
     def check(self, path, examples, out_of_scope=None):
