@@ -23,6 +23,9 @@ _SECONDS = (.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
+_Gauge = functools.partial(Gauge, multiprocess_mode="livesum")  # the sum over the workers that live
+
+
 def _by_labels(metric: Metric) -> Callable[..., Metric]:
     """Returns a function of the labels' values that finds their metric faster than `metric.labels`."""
     return functools.cache(metric.labels)
@@ -35,18 +38,13 @@ COMPUTE = _by_labels(Histogram(
     "keras_bert_batch_seconds", "What the calls of the model took.", ["model"], buckets=_SECONDS))
 BATCH = _by_labels(Histogram("keras_bert_batch_requests", "Requests in a batch.", ["model"], buckets=_COUNTS))
 TOKENS = _by_labels(Counter("keras_bert_tokens", "Tokens, estimated.", ["model"]))
-QUEUE = _by_labels(Gauge("keras_bert_queue_requests", "Requests that wait.", ["model"], multiprocess_mode="livesum"))
-QUEUE_TOKENS = _by_labels(Gauge(
-    "keras_bert_queue_tokens", "Tokens of the requests that wait, estimated.", ["model"], multiprocess_mode="livesum"))
+QUEUE = _by_labels(_Gauge("keras_bert_queue_requests", "Requests that wait.", ["model"]))
+QUEUE_TOKENS = _by_labels(_Gauge("keras_bert_queue_tokens", "Tokens of the requests that wait, estimated.", ["model"]))
 REJECTED = _by_labels(Counter("keras_bert_rejected_requests", "Requests rejected because too much waits.", ["model"]))
-INFLIGHT = Gauge(
-    "keras_bert_inflight_bytes", "Memory of the requests that are received and answered, estimated.",
-    multiprocess_mode="livesum")
-ABANDONED = _by_labels(Gauge(
-    "keras_bert_abandoned_requests", "Requests that still run although nobody waits for the answer.", ["model"],
-    multiprocess_mode="livesum"))
-VERSION = _by_labels(Gauge(
-    "keras_bert_version_workers", "Workers that serve the version.", ["model", "version"], multiprocess_mode="livesum"))
+INFLIGHT = _Gauge("keras_bert_inflight_bytes", "Memory of the requests that are received and answered, estimated.")
+ABANDONED = _by_labels(_Gauge(
+    "keras_bert_abandoned_requests", "Requests that still run although nobody waits for the answer.", ["model"]))
+VERSION = _by_labels(_Gauge("keras_bert_version_workers", "Workers that serve the version.", ["model", "version"]))
 FAILED = _by_labels(Counter("keras_bert_load_failures", "Versions that could not be loaded.", ["model"]))
 DROPPED = Counter("keras_bert_dropped_log_lines", "Lines of the log that nobody read in time.")
 
