@@ -184,8 +184,8 @@ PROTECTED: dict[str, tuple[str, Answer]] = {
     f"{start}{end}": operation for start in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}")
     for end, operation in OF_MODEL.items()} | {
     "/v1/models": ("GET", models), embeddings.PATH: ("POST", embed),
-    **{path: ("POST", functools.partial(answer_texts, read=functools.partial(rerank.Request, form=form)))
-       for path, form in rerank.PATHS.items()},
+    **{path: ("POST", functools.partial(answer_texts, read=functools.partial(rerank.Request, path=path)))
+       for path in rerank.PATHS},
     "/metrics": ("GET", prometheus),
     "/openapi.json": ("GET", openapi)}
 PUBLIC: dict[str, tuple[str, Answer]] = {"/healthz": ("GET", healthz), "/readyz": ("GET", readyz)}

@@ -128,19 +128,17 @@ class Model:
         if number not in (None, *self.states):
             raise RequestError(404, f"{self.name} has no version {number}")
         entry.version = number
-        states = {version: self.states[version] for version in (
-            sorted(self.states, reverse=True) if number is None else [number])}
+        versions = sorted(self.states, reverse=True) if number is None else [number]
         return {"model_version_status": [
             {"version": str(version), "state": state,
              "status": {"error_code": "INTERNAL" if message else "OK", "error_message": message}}
-            for version, (state, message) in states.items()]}
+            for version in versions for state, message in [self.states[version]]]}
 
     def observe(self) -> None:
         """Writes the metrics of what waits."""
-        requests, tokens, abandoned = self.current.queue if self.current else (0, 0, 0)
-        metrics.QUEUE(self.name).set(requests)
-        metrics.QUEUE_TOKENS(self.name).set(tokens)
-        metrics.ABANDONED(self.name).set(abandoned)
+        values = self.current.queue if self.current else (0, 0, 0)
+        for gauge, value in zip((metrics.QUEUE, metrics.QUEUE_TOKENS, metrics.ABANDONED), values):
+            gauge(self.name).set(value)
 
     async def _watch(self) -> NoReturn:
         """Checks the folder once per second. If it is unavailable for a moment, as on a network, the served version

@@ -17,7 +17,6 @@ from keras_bert.serving import tensors
 
 Form = Literal["tei", "v1", "v2"]
 PATHS: dict[str, Form] = {"/rerank": "tei", "/v1/rerank": "v1", "/v2/rerank": "v2"}
-_PATH_OF = {form: path for path, form in PATHS.items()}
 _QUERY, _DOCUMENT = "text", "text_pair"  # inputs of a model
 
 
@@ -46,9 +45,9 @@ class Request:
 
     signature = DEFAULT
 
-    def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, form: Form) -> None:
-        self._form, values = form, tensors.parse(body, limits, reserve)
-        tensors.check_keys(values, declared()[_PATH_OF[form]])
+    def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, path: str) -> None:
+        self._form, values = (form := PATHS[path]), tensors.parse(body, limits, reserve)
+        tensors.check_keys(values, declared()[path])
         self._keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
         key, top_n = self._keys[_DOCUMENT], values.get("top_n")
@@ -63,9 +62,8 @@ class Request:
                            for document in documents]
         self._top_n = len(documents) if top_n is None else top_n
         self._raw_scores = form == "tei" and _read_bool(values, "raw_scores", False)
-        self.returns_texts = {
-            "tei": lambda: _read_bool(values, "return_text", False),
-            "v1": lambda: _read_bool(values, "return_documents", True), "v2": lambda: False}[form]()
+        self.returns_texts = (form == "tei" and _read_bool(values, "return_text", False)
+                              or form == "v1" and _read_bool(values, "return_documents", True))
 
     def inputs(self, name: str, signatures: Signatures, limits: tensors.Limits) -> tuple[Arrays, dict[str, str]]:
         """Returns the query and the documents as the inputs of a model, and the keys of these inputs in the request.

@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from typing import cast
 
 from keras_bert import startup
@@ -25,14 +24,6 @@ from keras_bert.serving.settings import Settings, format_address
 
 KEEP_ALIVE_S = 75  # longer than load balancers keep an idle connection, commonly 60 s
 SWITCH_S = 0.001  # seconds between switches of threads, so that the event loop soon gets its turn; Python's are 5 ms
-
-
-class HttpServer(uvicorn.Server):
-    """A uvicorn server without signal handlers; `_serve` stops it together with gRPC."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def main(descriptor: int, accepts_at_once: int) -> None:
@@ -53,8 +44,10 @@ def main(descriptor: int, accepts_at_once: int) -> None:
         create_app(models), http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=cast(int, models.settings.grace_s))  # asyncio takes a float, too
+    http = uvicorn.Server(config)
+    http.capture_signals = contextlib.nullcontext  # type: ignore[assignment,method-assign]  # `_serve` has handlers
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_serve(models, HttpServer(config), socket.socket(fileno=descriptor), bool(accepts_at_once)))
+        runner.run(_serve(models, http, socket.socket(fileno=descriptor), bool(accepts_at_once)))
 
 
 def import_tensorflow() -> None:
@@ -63,7 +56,7 @@ def import_tensorflow() -> None:
         import tensorflow  # noqa: F401
 
 
-async def _serve(models: ModelServer, http: HttpServer, listener: socket.socket, accepts_at_once: bool) -> None:
+async def _serve(models: ModelServer, http: uvicorn.Server, listener: socket.socket, accepts_at_once: bool) -> None:
     loop, settings = asyncio.get_running_loop(), models.settings
     drain, stop = asyncio.Event(), asyncio.Event()
 
