@@ -59,8 +59,9 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
                 | "Share out" >> beam.Reshuffle()
                 | "Rows" >> beam.ParDo(_Rows(), task, columns, max_characters, keep_columns)
                 .with_outputs("invalid", main="examples"))
-        _ = (rows.examples | "Answers" >> RunInference(handler) | "Write" >> _writer(folder, "answers"))
-        _ = (rows.invalid | "Write invalid" >> _writer(folder, "invalid", skip_if_empty=True))
+        _ = (rows.examples | "Answers" >> RunInference(handler)
+             | "Write" >> WriteToText(os.path.join(folder, "answers"), ".jsonl"))
+        _ = rows.invalid | "Write invalid" >> WriteToText(os.path.join(folder, "invalid"), ".jsonl", skip_if_empty=True)
         counts = run_pipeline(pipeline, __name__)
     print(f"{output}: {counts['answers']} answers")
     if counts["invalid"]:
@@ -69,8 +70,7 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
 
 
 class _Rows(beam.DoFn):
-    """Yields the first columns of the answer, and the example, for each row of a chunk; and the invalid rows, lines of
-    JSON, as another output."""
+    """Yields (first columns of the answer, example) for each row of a chunk; and invalid rows, JSON, as "invalid"."""
 
     def process(self, chunk: Chunk, task: Any, columns: dict[str, Any], max_characters: int,
                 keep_columns: Sequence[str]) -> Iterator[Any]:
@@ -105,7 +105,3 @@ class _Answers(SavedModelHandler):
 
     def _size(self, element: Any) -> int:
         return super()._size(str(element[1]))
-
-
-def _writer(folder: str, name: str, **options: Any) -> WriteToText:
-    return WriteToText(os.path.join(folder, name), ".jsonl", **options)

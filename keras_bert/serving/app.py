@@ -1,5 +1,4 @@
-"""The application: TensorFlow Serving's REST interface, OpenAI's embeddings, endpoints for operators, and the page at
-`/`."""
+"""The application: TensorFlow Serving's REST interface, embeddings, re-ranking, what operators need, and the page."""
 
 import asyncio
 import functools

@@ -1,5 +1,4 @@
-"""OpenAI's embeddings (https://platform.openai.com/docs/api-reference/embeddings): requests to arrays, arrays to
-responses, and errors."""
+"""OpenAI's interface to embeddings: https://platform.openai.com/docs/api-reference/embeddings."""
 
 import base64
 from typing import Any
@@ -18,9 +17,8 @@ _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_excee
 
 class Request:
     """A request, JSON: the name of the `model`; the `texts`, not checked; whether the client wants base64 of float32
-    values instead of numbers; the number of `dimensions` to keep, None for all; and the `signature` that puts the
-    prompt before texts. Vectors have the length 1 unless `no_normalize`. The message of a `RequestError` begins with
-    the key whose value is wrong."""
+    instead of numbers; how many `dimensions` to keep, None for all; and the `signature` that puts the prompt before
+    texts. Vectors have the length 1 unless `no_normalize`. A `RequestError` begins with the key of the wrong value."""
 
     returns_texts = False
 
@@ -61,17 +59,16 @@ class Request:
         """Returns the body of the response, JSON, from `embedding`, float [texts, dim], and perhaps `tokens`, int
         [texts]; without these, it has the estimate for all texts and says so. Raises a `RequestError` if there is not
         one embedding for each text, or they have fewer dimensions than requested."""
-        vectors, tokens = np.asarray(outputs["embedding"], np.float32), outputs.get("tokens")
+        vectors, tokens = np.asarray(outputs["embedding"], np.float32), outputs.get("tokens", np.empty(0))
         if vectors.ndim != 2 or len(vectors) != len(self.texts):
             raise RequestError(400, f"model: {name} must return one vector for each text; got the shape "
                                     f"{list(vectors.shape)}")
         vectors = _shortened(vectors, self.dimensions, self._no_normalize)
         rows = ([base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors] if self.is_base64 else
                 [orjson.Fragment(tensors.dump(row)) for row in tensors.to_json_values("embedding", vectors)])
-        count, note = estimated_tokens, {"estimated": True}
-        if tokens is not None and tokens.dtype.kind == "i":
-            count, note = int(tokens.sum()), {}
-        usage = {"prompt_tokens": count, "total_tokens": count} | note
+        is_exact = tokens.dtype.kind == "i"
+        count = int(tokens.sum()) if is_exact else estimated_tokens
+        usage = {"prompt_tokens": count, "total_tokens": count} | ({} if is_exact else {"estimated": True})
         return orjson.dumps({
             "object": "list", "model": name, "usage": usage,
             "data": [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]})

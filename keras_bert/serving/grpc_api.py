@@ -1,5 +1,4 @@
-"""TensorFlow Serving's gRPC interface: `PredictionService` and `ModelService` from `tensorflow-serving-api`; and
-`grpc.health.v1.Health`."""
+"""TensorFlow Serving's gRPC interface, `PredictionService` and `ModelService`, and `grpc.health.v1.Health`."""
 
 import asyncio
 import math
@@ -78,28 +77,25 @@ class _Health(health_pb2_grpc.HealthServicer):
     def _status(self, name: str) -> int:
         if name and name not in self._models.models:
             return _STATUS.SERVICE_UNKNOWN
-        is_serving = (self._models.models[name].current is not None and not self._models.draining if name
-                      else self._models.is_ready())
-        return _STATUS.SERVING if is_serving else _STATUS.NOT_SERVING
+        return _STATUS.SERVING if self._models.is_ready(name) else _STATUS.NOT_SERVING
 
     async def Check(self, request: Any, context: grpc.aio.ServicerContext) -> Any:  # type: ignore[override]
         if (status := self._status(request.service)) == _STATUS.SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no model of this name")
-        return health_pb2.HealthCheckResponse(status=status)
+        return _STATUS(status=status)
 
     async def Watch(self, request: Any, context: grpc.aio.ServicerContext) -> None:  # type: ignore[override]
         last = None
         while not self._models.stopping:  # otherwise, each watcher would delay the end by `grace_s`
             if (status := self._status(request.service)) != last:
-                await context.write(health_pb2.HealthCheckResponse(status=status))
+                await context.write(_STATUS(status=status))
                 last = status
             await asyncio.sleep(_WATCH_S)
 
 
 def _make_handler(models: ModelServer, name: str, request_type: Any,
                   method: Callable[[Model, Any, int, logs.Entry, RequestMemory], Awaitable[bytes]]) -> Callable:
-    """Returns the handler of a method: checks the token before it reads the request, limits the time, sets the status
-    code and writes the log."""
+    """Returns a method's handler: checks the token, reads the request, limits the time, sets the status, and logs."""
     settings = models.settings
 
     async def handle(_: Any, context: grpc.aio.ServicerContext) -> bytes:

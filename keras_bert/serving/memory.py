@@ -13,11 +13,8 @@ TRIM_BYTES, TRIM_S = 64 * 2**20, 5  # released bytes after which memory is retur
 
 class MemoryBudget:
     """A limit for the estimated bytes of all requests together, from their first byte to the last of their response.
-    `used` are the bytes in use.
-
-    After much of it has been released, makes glibc return free memory to the system. By itself, glibc returns only what
-    is free at the end of its arena, so the memory of many large requests would stay.
-    """
+    `used` are the bytes in use. After much has been released, makes glibc return free memory to the system: by itself,
+    it returns only what is free at the end of its arena, so the memory of many large requests would stay."""
 
     def __init__(self, limit: float = math.inf) -> None:
         self.limit, self.used = limit, 0

@@ -93,8 +93,8 @@ def decompress(body: bytes, limit: int, memory: RequestMemory) -> bytes:
 
 @contextlib.asynccontextmanager
 async def answering(request: Request, seconds: float) -> AsyncIterator[None]:
-    """Context manager that cancels its block after so many seconds, with a `RequestError`, or when the client
-    disconnects, with a `ClientDisconnect`. The body of the request must have been read."""
+    """Cancels its block after so many seconds, with a `RequestError`, or when the client disconnects, with a
+    `ClientDisconnect`. The body of the request must have been read."""
     connection: Protocol = request.state.connection
     if connection.is_lost:
         raise ClientDisconnect
@@ -112,12 +112,10 @@ async def answering(request: Request, seconds: float) -> AsyncIterator[None]:
 class RequestMiddleware:
     """ASGI application around the router: logs each request, checks its path and its header `Host`, gives it memory of
     the budget until its response has been sent, and answers its errors. Endpoints find the server in `request.app`, and
-    the log entry, the memory and the connection in `request.state`.
-
-    A response closes the connection if the body of the request has not been read to its end, because the rest may never
-    come. Responses are sent in pieces, to notice a client that does not read them. HEAD is GET without the body (RFC
-    9110, section 9.3.2). Starlette's own middleware is not used, because each layer passes on all messages once more.
-    """
+    the log entry, the memory and the connection in `request.state`. A response closes the connection if the request's
+    body has not been read to its end, because the rest may never come. Responses are sent in pieces, to notice a client
+    that does not read them. HEAD is GET without the body (RFC 9110, section 9.3.2). Starlette's own middleware is not
+    used, because each layer passes on all messages once more."""
 
     def __init__(self, router: ASGIApp, server: ModelServer) -> None:
         self.server, self._router = server, router

@@ -1,5 +1,4 @@
-"""Re-ranking: requests and responses of text-embeddings-inference (`/rerank`), of Jina and Cohere's version 1
-(`/v1/rerank`), and of Cohere's version 2 (`/v2/rerank`).
+"""Re-ranking as in text-embeddings-inference (/rerank), Jina and Cohere's version 1 (/v1/rerank) and 2 (/v2/rerank).
 
 https://huggingface.github.io/text-embeddings-inference, https://api.jina.ai/redoc, https://docs.cohere.com/reference/rerank
 """
@@ -40,8 +39,7 @@ def only_model(models: Mapping[str, Any]) -> str:
 
 class Request:
     """A request, JSON: the name of the `model`, None for the only one that re-ranks; the query; the documents, not
-    checked; and whether the response `returns_texts`. The message of a `RequestError` begins with the key whose value
-    is wrong."""
+    checked; and whether the response `returns_texts`. A `RequestError` begins with the key of the wrong value."""
 
     signature = DEFAULT
 

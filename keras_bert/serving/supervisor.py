@@ -42,13 +42,10 @@ _STDERR_LOCK = threading.Lock()
 
 
 def supervise(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT; replaces ports of 0, `workers`, `threads` and `tensorflow`. Raises an
-    `InputError` if there is neither a model nor an empty folder at a path, a port is in use, or a setting does not fit
-    the models.
-
-    Workers accept connections once they have loaded their models. If none is ready, one accepts early, to report that
-    models are loading; the others start after it.
-    """
+    """Serves until SIGTERM or SIGINT; replaces ports of 0, `workers`, `threads` and `tensorflow`. Workers accept
+    connections once they have loaded their models. If none is ready, one accepts early, to report that models are
+    loading; the others start after it. Raises an `InputError` if there is neither a model nor an empty folder at a
+    path, a port is in use, or a setting does not fit the models."""
     versions = {name: None if os.path.isdir(path) and is_empty(path) else find_first_version(path)
                 for name, path in settings.models.items()}
     settings.check_litert(versions)
@@ -105,16 +102,10 @@ def _why_not_grpc(tensorflow: bool) -> str:
 
 class _Worker:
     """One worker, whose process is started again when it dies: after 0.5 s or, if it had never been ready, after a
-    pause that doubles each time, up to `_MAX_PAUSE`.
-
-    Attributes:
-        process: the process, if there is one.
-        is_ready: True if it accepts connections, and has tried to load its models.
-        due: when it may start, on the clock of `time.monotonic`.
-    """
+    pause that doubles each time, up to `_MAX_PAUSE`. `due` is the end of the pause by `time.monotonic`."""
 
     process: subprocess.Popen[bytes] | None = None
-    is_ready = False
+    is_ready = False  # True if it accepts connections, and has tried to load its models
     log: threading.Thread  # copies what the process writes
     _control: socket.socket  # connected to the standard input of the process
 
@@ -192,9 +183,8 @@ def _copy_in_thread(log: IO[bytes]) -> threading.Thread:
 
 
 def _copy_log(log: Iterable[bytes]) -> None:
-    """Copies a log to standard error. If that fails, for example because the disk is full, tries again; meanwhile, the
-    pipe of the log fills. Lines that are not JSON, which C++ libraries and crashes write, become the message of a JSON
-    line."""
+    """Copies a log to standard error. If that fails, for example because the disk is full, tries again; meanwhile, its
+    pipe fills. Lines of C++ libraries and crashes, which are not JSON, become messages of JSON lines."""
     for line in log:
         if not line.startswith(b'{"time": "'):
             logs.logger.error(line.decode(errors="replace").rstrip())
@@ -225,13 +215,11 @@ def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None], w
     """Writes the addresses and models for the person who started the server; the log that follows is JSON."""
     http = format_address(settings.host, settings.port)
     rpc = "" if settings.grpc_port is None else f" and gRPC at {format_address(settings.host, settings.grpc_port)}"
-    lines = [f"http://{http}/v1/models/NAME:predict{rpc}; workers: {settings.workers}, threads of each: "
-             f"{settings.threads}"]
+    print_error(f"http://{http}/v1/models/NAME:predict{rpc}; workers: {settings.workers}, threads of each: "
+                f"{settings.threads}")
     for name, path in settings.models.items():
-        lines.append(f"{name} is {path}" if versions[name] else f"warning: {name} is {path}, which has no version yet")
+        print_error(f"{name} is {path}" if versions[name] else f"warning: {name} is {path}, which has no version yet")
     if without_grpc:
-        lines.append(f"gRPC is off: {without_grpc}")
+        print_error(f"gRPC is off: {without_grpc}")
     if not settings.token and settings.host not in ("127.0.0.1", "::1", "localhost"):
-        lines.append("warning: the server is reachable from other machines without a token; --token_file=FILE sets one")
-    for line in lines:
-        print_error(line)
+        print_error("warning: the server is reachable from other machines without a token; --token_file=FILE sets one")

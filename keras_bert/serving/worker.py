@@ -28,11 +28,9 @@ SWITCH_S = 0.001  # seconds between switches of threads, so that the event loop 
 
 def main(descriptor: int, accepts_at_once: int) -> None:
     """Serves on the socket with this file descriptor until the supervisor, which listens on it, stops it or has ended.
-    Accepts connections when the models are loaded or, if `accepts_at_once`, before.
-
-    Standard input is a socket to the supervisor. It has the settings, one line of JSON, and ends when the supervisor
-    ends; this process writes to it when it is ready.
-    """
+    Accepts connections when the models are loaded or, if `accepts_at_once`, before. Standard input is a socket to the
+    supervisor: it has the settings, one line of JSON, and ends with the supervisor. This process writes to it when it
+    is ready."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
     sys.setswitchinterval(SWITCH_S)
