@@ -19,8 +19,9 @@ What `serving_default` takes and returns (B batch, W words, E entities, N choice
         probabilities: float32 [B, L]; in_scope: bool [B], only if there is a threshold
     BertClassifier with thresholds: text, text_pair, string [B] -> holds: bool [B, L]; probabilities: float32 [B, L];
         labels: string [B, L], those that hold, the most probable first, padded with ""
-    BertRegressor: text, text_pair, string [B] -> value: float32 [B]; with activation_fn, score, the logit after the
-        activation, and logit: float32 [B]
+    BertRegressor: text, text_pair, string [B] -> value: float32 [B]
+    BertRegressor with activation_fn: text, text_pair, string [B] -> score, the logit after the activation, and logit:
+        float32 [B]
     BertTokenClassifier: text, string [B] -> word_start, word_end: int32 [B, W]; word_label: string [B, W]; word_score,
         the probability of the label: float32 [B, W]; the same for entities, as entity_*: [B, E], with entity_text and
         the mean score of the words; padded with -1, "" and 0. With unit="character", words are tokens

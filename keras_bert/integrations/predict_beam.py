@@ -6,7 +6,6 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.io import WriteToText
-from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import RunInference
 
 from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
@@ -79,8 +78,8 @@ class _Rows(beam.DoFn):
         examples, invalid = examples_of_chunk(task, task.iterate, chunk, columns, max_characters, keep_columns)
         for head, example in examples:
             yield {"file": chunk.path} | head, example
-        Metrics.counter(__name__, "answers").inc(len(examples))
-        Metrics.counter(__name__, "invalid").inc(len(invalid))
+        beam.metrics.Metrics.counter(__name__, "answers").inc(len(examples))
+        beam.metrics.Metrics.counter(__name__, "invalid").inc(len(invalid))
         for record in invalid:
             yield beam.pvalue.TaggedOutput("invalid", json_text(record))
 

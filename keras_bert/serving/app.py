@@ -104,7 +104,9 @@ async def answer_texts(request: Request, read: Callable[..., embeddings.Request 
     server: ModelServer = request.app.server
     body, entry, memory = await read_body(request), request.state.entry, request.state.memory
     async with answering(request, server.settings.timeout_s):
-        asked = await tensors.in_thread_if_large(len(body), read, body, _widest_limits(server), memory.reserve)
+        limits = max((model.current.limits for model in server.models.values() if model.current),
+                     key=lambda limits: limits.separators, default=tensors.Limits())  # the body has the model's name
+        asked = await tensors.in_thread_if_large(len(body), read, body, limits, memory.reserve)
         name = rerank.only_model(server.models) if asked.model is None else asked.model
         with server.find(name, entry).lease(None, entry) as version:
             inputs, keys = await tensors.in_thread_if_large(
@@ -116,12 +118,6 @@ async def answer_texts(request: Request, read: Callable[..., embeddings.Request 
             size += len(body)
         content = await tensors.in_thread_if_large(size, asked.response, name, outputs, tokens)
         return respond_json(content, entry)
-
-
-def _widest_limits(server: ModelServer) -> tensors.Limits:
-    """Returns the limits of a request that names its model in its body."""
-    return max((model.current.limits for model in server.models.values() if model.current),
-               key=lambda limits: limits.separators, default=tensors.Limits())
 
 
 async def prometheus(_: Request) -> Response:

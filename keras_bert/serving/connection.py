@@ -27,8 +27,8 @@ _HOST = re.compile(rb"([\w.~!$&'()*+,;=%-]*|\[[0-9a-fA-F:.]+\])(:\d*)?")
 class LingeringTransport:
     """A transport that, if it is closed while a request is incomplete (`is_receiving`), sends its end and receives the
     rest for `LINGER_S`. If it closed at once, the system would reset the connection, and the client might never read
-    the response (RFC 9112, section 9.6). A closed connection whose client does not take the rest of a
-    response is aborted after the same time."""
+    the response (RFC 9112, section 9.6). A closed connection whose client does not take the rest of a response is
+    aborted after the same time."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop, self._is_closing, self.is_receiving = transport, loop, False, False
@@ -72,7 +72,8 @@ class Protocol(HttpToolsProtocol):
         self._watch_timer: asyncio.TimerHandle | None = None
         super().connection_made(cast(Any, self._lingering))
         self._start_timer()
-        if len(self.connections) > (limit := max_connections()):
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4  # models and refusals need descriptors, too
+        if len(self.connections) > limit:
             self._lingering.abort()
             if time.monotonic() - Protocol._refused_at >= 1:
                 Protocol._refused_at = time.monotonic()
@@ -220,9 +221,3 @@ class Protocol(HttpToolsProtocol):
 
 
 _TOO_LARGE = 431, f"the request line and the headers may have at most {MAX_HEADERS} bytes"
-
-
-def max_connections() -> int:
-    """Returns the number of HTTP connections that a process may have: three quarters of its file descriptors. Without
-    any left, it could not even close new connections, and models could not be loaded."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4

@@ -63,7 +63,12 @@ class Request:
         if vectors.ndim != 2 or len(vectors) != len(self.texts):
             raise RequestError(400, f"model: {name} must return one vector for each text; got the shape "
                                     f"{list(vectors.shape)}")
-        vectors = _shortened(vectors, self.dimensions, self._no_normalize)
+        if self.dimensions is not None and self.dimensions > vectors.shape[1]:
+            raise RequestError(400, f"dimensions: must be at most {vectors.shape[1]}, those of the model; got "
+                                    f"{self.dimensions}")
+        vectors = vectors[:, :self.dimensions]
+        if not self._no_normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         rows = ([base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors] if self.is_base64 else
                 [orjson.Fragment(tensors.dump(row)) for row in tensors.to_json_values("embedding", vectors)])
         is_exact = tokens.dtype.kind == "i"
@@ -79,16 +84,6 @@ def _embeds(signature: Signature) -> bool:
     embedding, columns = signature.outputs.get("embedding"), list(signature.inputs.values())
     return bool(embedding and embedding.dtype.kind == "f" and len(columns) == 1 and columns[0].dtype == STRING
                 and columns[0].fits((1,)))
-
-
-def _shortened(vectors: np.ndarray, dimensions: int | None, no_normalize: bool) -> np.ndarray:
-    """Returns the first dimensions of vectors, divided by their length unless `no_normalize`."""
-    if dimensions is not None and dimensions > vectors.shape[1]:
-        raise RequestError(400, f"dimensions: must be at most {vectors.shape[1]}, those of the model; got {dimensions}")
-    vectors = vectors[:, :dimensions]
-    if no_normalize:
-        return vectors
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def error(status: int, message: str) -> dict[str, str | None]:

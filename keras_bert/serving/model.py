@@ -31,7 +31,6 @@ class ModelServer:
         self.settings, self.draining, self.stopping = settings, False, False
         self.memory = MemoryBudget(settings.memory)
         self.models = {name: Model(name, path, settings, accepts_at_once) for name, path in settings.models.items()}
-        self._observing: asyncio.Task | None = None
 
     async def load(self) -> None:
         """Begins to write the metrics and to watch the models' folders. Returns when each has been checked."""
