@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import orjson
 
-from keras_bert.files.json_files import declared
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signature, Signatures
 from keras_bert.serving import tensors
 
@@ -24,7 +23,7 @@ class Request:
 
     def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, no_normalize: bool) -> None:
         request = tensors.parse(body, limits, reserve)
-        tensors.check_keys(request, declared()[PATH])
+        tensors.check_keys(request, PATH)
         values: list[Any] = [*map(request.get, _KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values
         self.signature, self._no_normalize = prompt_name or DEFAULT, no_normalize

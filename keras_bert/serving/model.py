@@ -1,12 +1,11 @@
 """The models of a server: their versions are loaded, replaced and unloaded while requests run."""
 
 import asyncio
-import contextlib
 import gc
 import hmac
 import os
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any, NoReturn
 
 from keras_bert.errors import InputError
@@ -92,10 +91,9 @@ class Model:
         self._start(self._watch())
         await self._is_checked.wait()
 
-    @contextlib.contextmanager
-    def lease(self, number: int | None, entry: Entry) -> Iterator[LoadedVersion]:
-        """Yields the version, by default the served one, which stays loaded until the block ends, and records its
-        number in the log entry. Raises a `RequestError` if it is not served."""
+    def lease(self, number: int | None, entry: Entry) -> LoadedVersion:
+        """Returns the version, by default the served one, as a context manager: it stays loaded until the block ends.
+        Records its number in the log entry. Raises a `RequestError` if it is not served."""
         version = self.current
         if number is not None and number not in self.states:
             raise RequestError(404, f"{self.name} has no version {number}")
@@ -107,11 +105,7 @@ class Model:
         if number not in (None, version.number):
             raise RequestError(404, f"{self.name}: version {number} is not served, version {version.number} is")
         entry.version = version.number
-        version.leases += 1
-        try:
-            yield version
-        finally:
-            version.leases -= 1
+        return version
 
     def get_status(self, number: int | None, entry: Entry) -> dict[str, Any]:
         """Returns the status of one version or, if `number` is None, of all versions, as TensorFlow Serving's JSON."""
@@ -217,14 +211,12 @@ class Model:
 
     async def _warm_up_others(self, version: LoadedVersion) -> None:
         """Warms up what few ask for."""
-        version.leases += 1
         try:
-            await asyncio.to_thread(version.model.warm_up_others)
+            with version:
+                await asyncio.to_thread(version.model.warm_up_others)
         except Exception as error:  # the version answers nevertheless
             logger.warning({"event": "warning", "model": self.name, "version": version.number,
                             "message": f"warm-up: {_describe(error)}"})
-        finally:
-            version.leases -= 1
 
     async def _unload(self, version: LoadedVersion) -> None:
         """Waits until the requests on a version have ended, then closes it."""

@@ -10,7 +10,6 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from keras_bert.files.json_files import declared
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signatures
 from keras_bert.serving import tensors
 
@@ -45,7 +44,7 @@ class Request:
 
     def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, path: str) -> None:
         self._form, values = (form := PATHS[path]), tensors.parse(body, limits, reserve)
-        tensors.check_keys(values, declared()[path])
+        tensors.check_keys(values, path)
         self._keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
         key, top_n = self._keys[_DOCUMENT], values.get("top_n")

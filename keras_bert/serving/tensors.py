@@ -15,7 +15,7 @@ import numpy as np
 import orjson
 from pydantic_core import from_json
 
-from keras_bert.files.json_files import Keys
+from keras_bert.files.json_files import declared
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signature, Signatures, Spec
 
 
@@ -184,9 +184,10 @@ def check_rules(*rules: tuple[str, Any, str, object]) -> None:
             raise RequestError(400, f"{key}: must be {rule}; got {show(value)}")
 
 
-def check_keys(values: Mapping[str, Any], keys: Keys) -> None:
+def check_keys(values: Mapping[str, Any], path: str) -> None:
     """Raises a `RequestError` if a key of a request has a value with which other servers would answer differently.
     Unknown keys are ignored, because clients send what only some servers know."""
+    keys = declared()[path]
     for key, rule in keys.differences(values).items():
         raise RequestError(400, f"{key}: {rule}; the keys of this request are {', '.join(keys.applied.split())}")
 
