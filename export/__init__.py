@@ -1,5 +1,4 @@
-"""Functions that write SavedModels and LiteRT folders; imported when they are first used, since `verify` of a LiteRT
-folder needs no TensorFlow."""
+"""Functions that write SavedModels and LiteRT folders. Imported on first use, as `verify` may need no TensorFlow."""
 
 from keras_bert.lazy import importer
 

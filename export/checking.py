@@ -1,8 +1,7 @@
-"""The functions that the checks of all contracts share, and the checks of the contract of a LiteRT folder
-(docs/hub_contract.md). Nothing here needs TensorFlow."""
+"""What all checks share, and the checks of a LiteRT folder (docs/hub_contract.md). Nothing here needs TensorFlow."""
 
 import dataclasses
-import os
+import pathlib
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -70,8 +69,8 @@ def _outputs(model: Loaded, _: Path) -> str:
         sizes = {"B": batch, "S": length, "L": len(getattr(model.task, "labels", ())), "H": config.hidden_size, "1": 1}
         shapes = {name: [sizes[size] for size in shape] for name, shape in rule.items()}
         found = model.runner(_ids(model, batch, length))
-        expect({name: list(array.shape) for name, array in found.items()} == shapes,
-               f"{batch} x {length} gave {({name: list(array.shape) for name, array in found.items()})}")
+        found_shapes = {name: list(array.shape) for name, array in found.items()}
+        expect(found_shapes == shapes, f"{batch} x {length} gave {found_shapes}")
         expect(all(array.dtype == np.float32 and np.isfinite(array).all() for array in found.values()),
                "an output is not float32, or not finite")
     return ", ".join(rule)
@@ -113,8 +112,7 @@ def _operations(model: Loaded, path: Path) -> str:
     """model.tflite has only LiteRT's own operations"""
     from ai_edge_litert import schema_py_generated as schema
 
-    with open(os.path.join(path, FILE), "rb") as file:
-        graph = schema.Model.GetRootAs(file.read())
+    graph = schema.Model.GetRootAs(pathlib.Path(path, FILE).read_bytes())
     codes = [graph.OperatorCodes(index) for index in range(graph.OperatorCodesLength())]
     custom = [code.CustomCode().decode() for code in codes if code.BuiltinCode() == _CUSTOM]
     expect(not custom, f"it has {', '.join(custom)}")
@@ -123,9 +121,9 @@ def _operations(model: Loaded, path: Path) -> str:
 
 def _metadata(model: Loaded, path: Path) -> str:
     """the metadata of model.tflite has the same vocabulary and labels as the folder"""
-    if not zipfile.is_zipfile(os.path.join(path, FILE)):
+    if not zipfile.is_zipfile(file := pathlib.Path(path, FILE)):
         raise NotApplicable("there is no metadata, so MediaPipe takes no strings")
-    with zipfile.ZipFile(os.path.join(path, FILE)) as archive:
+    with zipfile.ZipFile(file) as archive:
         files = {name: archive.read(name).decode().split("\n")[:-1] for name in archive.namelist()}
     expected = {"vocab.txt": model.tokenizer.vocabulary} | (
         {"labels.txt": model.task.labels} if hasattr(model.task, "labels") else {})
@@ -135,11 +133,10 @@ def _metadata(model: Loaded, path: Path) -> str:
 
 def _digests(_: Loaded, path: Path) -> str:
     """no file except settings.json was added, removed or changed since the export"""
-    if not os.path.exists(os.path.join(path, DIGESTS)):
+    if not pathlib.Path(path, DIGESTS).exists():
         raise NotApplicable(f"there is no {DIGESTS}")
-    added = [name for name in added_files(path) if name != "settings.json"]
-    problems = [f"{kind}: {', '.join(names)}" for kind, names in (("changed", changed_files(path)), ("added", added))
-                if names]
+    found = {"changed": changed_files(path), "added": {*added_files(path)} - {"settings.json"}}
+    problems = [f"{kind}: {', '.join(sorted(names))}" for kind, names in found.items() if names]
     expect(not problems, "; ".join(problems))
     return DIGESTS
 

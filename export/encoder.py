@@ -4,8 +4,8 @@ The root object is callable with one positional argument, int32 tensors [batch, 
 default False):
 
     {"input_word_ids", "input_mask", "input_type_ids" or "segment_ids"}
-        -> {"pooled_output": float32 [batch, hidden], "default": the same, "sequence_output": float32
-            [batch, seq, hidden], "encoder_outputs": a list of one float32 [batch, seq, hidden] per block}
+        -> {"pooled_output" and "default": float32 [batch, hidden], "sequence_output": float32 [batch, seq, hidden],
+            "encoder_outputs": a list of one float32 [batch, seq, hidden] per block}
     [input_word_ids, input_mask, segment_ids] -> [pooled_output, sequence_output]
 
 Attributes: `variables`, `trainable_variables`, `regularization_losses`, `vocab_file` and `bert_config` (assets),

@@ -1,9 +1,9 @@
 """The LiteRT folder: a model file for TensorFlow's small runtime, with everything that `keras_bert.LiteModel` needs to
-answer texts without TensorFlow. docs/hub_contract.md specifies the inputs and the outputs of `model.tflite`.
-"""
+answer texts without TensorFlow. docs/hub_contract.md specifies the inputs and the outputs of `model.tflite`."""
 
 import io
 import os
+import pathlib
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -74,15 +74,18 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
                  columns: dict[str, Any] | None = None, dtype: str = "float32") -> dict[str, float]:
     """Writes the files of `export_litert` into an existing folder; returns the largest differences."""
     task = task or default_task(model, tokenizer)
-    _check_task(model, task)
+    if not task.fits(model):
+        raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a "
+                         f"{type(model).__name__}")
+    if hasattr(task, "labels"):
+        writing.check_labels(model, task.labels)
     replica = model.rebuild(dtype="float32", lora_rank=None, layout="padded")
 
     def answer(*inputs: tf.Tensor) -> Answers:
         return task.outputs_in_graph(replica, inputs)
 
     content = with_metadata(_convert(answer, dtype), task, tokenizer)
-    with open(os.path.join(folder, FILE), "wb") as file:
-        file.write(content)
+    pathlib.Path(folder, FILE).write_bytes(content)
     config = model.bert.config
     config.to_json(os.path.join(folder, "bert_config.json"))
     save_vocabulary(tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
@@ -103,17 +106,8 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
     return differences
 
 
-def _check_task(model: BertTask, task: Task) -> None:
-    """Raises an InputError if a model does not give the outputs that a task reads."""
-    if not task.fits(model):
-        raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a "
-                         f"{type(model).__name__}")
-    if hasattr(task, "labels"):
-        writing.check_labels(model, task.labels)
-
-
 def default_task(model: BertTask, tokenizer: BertTokenizer, settings: Mapping[str, Any] | None = None) -> Embed:
-    """Returns the task of a `BertEmbedder`, with the prompts and the windows in the settings of its weights; raises an
+    """Returns the task of a `BertEmbedder`, with the prompts and the windows in the settings of its weights. Raises an
     InputError for another model."""
     if not isinstance(model, models.BertEmbedder):
         raise InputError(Option("task"), f" must be given for a {type(model).__name__}")
@@ -121,9 +115,7 @@ def default_task(model: BertTask, tokenizer: BertTokenizer, settings: Mapping[st
 
 
 def _convert(answer: Callable, dtype: str) -> bytes:
-    """Returns the model file of a function of the inputs.
-
-    Its variables become constants first, because LiteRT multiplies faster by constants: it packs them once."""
+    """Returns the model file of a function of the inputs. Its variables become constants, which LiteRT packs once."""
     signature = [tf.TensorSpec([None, None], tf.int32, name) for name in INPUTS]
     traced = tf.function(answer, input_signature=signature, autograph=False).get_concrete_function()
     frozen = convert_variables_to_constants_v2(traced)
@@ -193,8 +185,7 @@ def _metadata(inputs: Sequence[str], task: Task, has_labels: bool) -> bytes:
         return value
 
     def table(fields: dict[int, Any], kinds: dict[int, int] | None = None) -> int:
-        """Adds a table of strings, lists and tables, and of `kinds`, numbers of one byte, by the numbers of the fields.
-        Returns its offset."""
+        """Adds a table of strings, lists, tables and, in `kinds`, one-byte numbers, by field. Returns its offset."""
         offsets = {slot: offset(value) for slot, value in fields.items()}
         builder.StartObject(max({**fields, **(kinds or {})}) + 1)
         for slot, value in offsets.items():

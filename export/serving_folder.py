@@ -104,8 +104,7 @@ def _rename_to_next(version: str, folder: str) -> str:
 
 
 def _write_settings(path: str, text: str) -> None:
-    """Writes a text below a line with its digest. If the digest in the existing file does not match its text, somebody
-    has edited the file, and it is not changed."""
+    """Writes a text below a line with its digest, unless the file's digest shows that somebody has edited it."""
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             first, _, rest = file.read().partition("\n")

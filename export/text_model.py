@@ -2,47 +2,43 @@
 
 Signatures, each of which returns a dict of dense tensors:
 
-    serving_default  takes the strings of the table, string [batch]; the root object is the same function, but that of a
+    serving_default  takes the strings of the list below; the root object is the same function, but that of a
                      BertEmbedder returns the embedding alone
     encode           takes input_word_ids, input_mask, input_type_ids, int32 [batch, seq]
     explain          takes the strings, and layers, int32 [n]: numbers of blocks, counted from 0; empty for all blocks
     query, document  of a BertEmbedder with prompts: like serving_default, after the prompt for queries or documents has
                      been put before each text; there is also a signature for each other prompt, named like it
 
-What `serving_default` takes and returns (B batch, W words, E entities, N choices):
+What `serving_default` takes and returns (B batch, W words, E entities, N choices, L labels):
 
-    model               strings               outputs
-    BertLayer           text, text_pair       pooled_output, mean_output: float32 [B, hidden]; the mean of
-                                              sequence_output over the real tokens
-    BertEmbedder        text                  embedding: float32 [B, hidden]; tokens, the number of tokens of the inputs
-                                              of a text, [CLS] and [SEP] included: int32 [B]
-    BertClassifier      text, text_pair       label: string [B]; score, its probability: float32 [B]; probabilities:
-                                              float32 [B, labels], in the order of label_file; in_scope: bool [B], only
-                                              if there is a threshold
-    BertClassifier      text, text_pair       holds: bool [B, labels]; probabilities: float32 [B, labels]; both in the
-    with thresholds                           order of label_file. labels: string [B, labels], the names of the labels
-                                              that hold, the most probable first, padded with ""
-    BertRegressor       text, text_pair       value: float32 [B]
-    BertRegressor with  text, text_pair       score, the logit after the activation, and logit: float32 [B]
-    activation_fn
-    BertTokenClassifier text                  word_start, word_end: int32 [B, W]; word_label: string [B, W]; word_score,
-                                              the probability of the label: float32 [B, W]; the same for entities, as
-                                              entity_*: [B, E], with entity_text and the mean score of the words;
-                                              padded with -1, "" and 0. With unit="character", words are tokens
-    BertSpanLabeler     question, context     answer: string [B], "" for no answer; start, end: int32 [B], -1 for no
-                                              answer; score, the probability among the 20 best spans: float32 [B]
-    BertMultipleChoice  prompt, choices [B,N] choice: int32 [B]; probabilities: float32 [B, N]
+    BertLayer: text, text_pair, string [B] -> pooled_output; mean_output, the mean of sequence_output over the real
+        tokens: float32 [B, hidden]
+    BertEmbedder: text, string [B] -> embedding: float32 [B, hidden]; tokens, the number of tokens of the inputs of a
+        text, [CLS] and [SEP] included: int32 [B]
+    BertClassifier: text, text_pair, string [B] -> label: string [B]; score, its probability: float32 [B];
+        probabilities: float32 [B, L]; in_scope: bool [B], only if there is a threshold
+    BertClassifier with thresholds: text, text_pair, string [B] -> holds: bool [B, L]; probabilities: float32 [B, L];
+        labels: string [B, L], those that hold, the most probable first, padded with ""
+    BertRegressor: text, text_pair, string [B] -> value: float32 [B]
+    BertRegressor with activation_fn: text, text_pair, string [B] -> score, the logit after the activation, and logit:
+        float32 [B]
+    BertTokenClassifier: text, string [B] -> word_start, word_end: int32 [B, W]; word_label: string [B, W]; word_score,
+        the probability of the label: float32 [B, W]; the same for entities, as entity_*: [B, E], with entity_text and
+        the mean score of the words; padded with -1, "" and 0. With unit="character", words are tokens
+    BertSpanLabeler: question, context, string [B] -> answer: string [B], "" for none; start, end: int32 [B], -1 for
+        none; score, the probability among the 20 best spans: float32 [B]
+    BertMultipleChoice: prompt, string [B], choices, string [B, N] -> choice: int32 [B]; probabilities: float32 [B, N]
 
-A BertEmbeddingClassifier is like a BertClassifier, and a BertFeatureTagger like a BertTokenClassifier.
-
-Models for single texts have no text_pair. Starts and ends count characters (code points); ends are exclusive.
+A BertEmbeddingClassifier is like a BertClassifier, and a BertFeatureTagger like a BertTokenClassifier. Models for
+single texts have no text_pair. Starts and ends count characters (code points); ends are exclusive. The order of
+`probabilities` and `holds` is that of label_file.
 
 `encode` returns the same, except: a `BertTokenClassifier` returns probabilities, float32 [batch, seq, labels]; a
 `BertSpanLabeler` returns start_logits and end_logits, float32 [batch, seq]; the inputs of a `BertMultipleChoice` are
 int32 [batch, n, seq].
 
 `explain` returns the attention of each token (first seq) to the others, of the first input if a text is split into
-multiple ones. A `BertMultipleChoice` has no `explain`, because each of its rows consists of n inputs.
+several. A `BertMultipleChoice` has no `explain`, because each of its rows consists of n inputs.
 
     tokens       string [batch, seq], WordPiece tokens, "" for padding
     starts, ends int32 [batch, seq], the position of each token in its text, -1 for [CLS], [SEP], padding and the
@@ -172,7 +168,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     """Writes a raw-text SavedModel. Output is written atomically.
 
     Args:
-        model: a model with one of the heads in this module's table, or a `BertLayer`.
+        model: a model with one of the heads in this module's list, or a `BertLayer`.
         tokenizer: the `BertTokenizer` of the model.
         path: folder to write.
         task: the task of the model, `task` of a `FineTuned`. Default: the one that the options describe.
@@ -245,8 +241,7 @@ def task_of(model: BertLayer | BertTask, tokenizer: BertTokenizer, task: Task | 
 
 def _explain(task: Task, reader: Reader, attend: Callable, vocabulary: tf.Tensor, texts: Sequence[tf.Tensor],
              layers: tf.Tensor) -> Answers:
-    """Computes the signature `explain`. `attend` returns the attention probabilities of word ids, mask and segment ids,
-    a list of one [batch, heads, seq, seq] per block."""
+    """Computes the signature `explain`. `attend` returns the blocks' attention, each [batch, heads, seq, seq]."""
     check_same_batch(task.inputs, texts)
     if prompt := task.default_prompt:
         texts = [tf.strings.join([prompt, text]) for text in texts]

@@ -80,7 +80,6 @@ def _load(path: Path) -> Loaded:
 
 
 def _hub_layer(path: Path, **arguments: Any) -> Any:
-    """Returns `hub.KerasLayer(path, **arguments)`."""
     if not importlib.util.find_spec("tensorflow_hub"):
         raise NotApplicable("tensorflow-hub is not installed")
     import tensorflow_hub as hub
@@ -89,15 +88,14 @@ def _hub_layer(path: Path, **arguments: Any) -> Any:
 
 
 def _shapes_of(call: Callable, inputs: Any, **arguments: Any) -> Any:
-    """Returns the static shapes of what `call(inputs, **arguments)` returns, in the same structure. `inputs` is a
-    structure of `tf.TypeSpec`s."""
+    """Returns the static shapes of the outputs of a call, in the same structure. `inputs` are `tf.TypeSpec`s."""
     outputs = tf.function(lambda inputs: call(inputs, **arguments)).get_concrete_function(inputs).structured_outputs
     return tf.nest.map_structure(lambda spec: spec.shape, outputs)
 
 
 def _expect_same(loaded: Loaded, others: Any, whose: str, tolerance: float = 1e-5) -> None:
-    """Fails unless `others` are the outputs of the root for `TEXTS`: embeddings within a tolerance relative to their
-    largest value, ids exactly."""
+    """Fails unless `others` are the root's outputs for `TEXTS`: ids exactly, embeddings within a tolerance relative to
+    their largest value."""
     for output, other in zip(tf.nest.flatten(loaded(tf.constant(TEXTS))), tf.nest.flatten(others), strict=True):
         difference = np.abs(output - other).max()
         allowed = tolerance * np.abs(output).max() if output.dtype.is_floating else 0
@@ -220,24 +218,21 @@ def _variables(loaded: Loaded, _: Path) -> None:
 
 def _nothing_else(_: Loaded, path: Path) -> None:
     """the SavedModel has no optimizer and no Lambda layer of Keras"""
-    with open(os.path.join(path, "saved_model.pb"), "rb") as file:
-        nodes = SavedModel.FromString(file.read()).meta_graphs[0].object_graph_def.nodes
-    for node in nodes:
+    saved = SavedModel.FromString(pathlib.Path(path, "saved_model.pb").read_bytes())
+    for node in saved.meta_graphs[0].object_graph_def.nodes:
         children = {child.local_name for child in node.children}
         expect("optimizer" not in children and node.user_object.identifier != "optimizer", "an optimizer is saved")
         expect('"class_name": "Lambda"' not in node.user_object.metadata, "a Lambda layer, Python bytecode, is saved")
-    metadata = os.path.join(path, "keras_metadata.pb")  # newer releases of Keras 2 describe layers here
-    if os.path.exists(metadata):
-        with open(metadata, "rb") as file:
-            expect(b'"class_name": "Lambda"' not in file.read(), "a Lambda layer, Python bytecode, is saved")
+    metadata = pathlib.Path(path, "keras_metadata.pb")  # newer releases of Keras 2 describe layers here
+    expect(not metadata.exists() or b'"class_name": "Lambda"' not in metadata.read_bytes(),
+           "a Lambda layer, Python bytecode, is saved")
 
 
 def _assets(loaded: Loaded, _: Path) -> str:
     """vocab_file is a readable asset, and do_lower_case is a non-trainable variable"""
     if hasattr(loaded, "sp_model_file"):
         raise NotApplicable("the tokenizer is SentencePiece")
-    with open(loaded.vocab_file.asset_path.numpy(), "rb") as file:
-        tokens = file.read().count(b"\n")
+    tokens = pathlib.Path(os.fsdecode(loaded.vocab_file.asset_path.numpy())).read_bytes().count(b"\n")
     lower_case = loaded.do_lower_case
     expect(lower_case.dtype == tf.bool and not lower_case.trainable, f"do_lower_case is {lower_case}")
     return f"{tokens} tokens, do_lower_case {bool(lower_case.numpy())}"

@@ -93,11 +93,10 @@ def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokeniz
          assets: Assets, overwrite: bool, row_wise: Iterable[str] = ("serving_default",),
          split_texts: Iterable[str] = (), prompt_tokens: Mapping[str, int] | None = None, **more: Any) -> None:
     """Writes a SavedModel atomically. Adds the attributes `vocab_file` (an asset), `do_lower_case` (a non-trainable
-    variable) and those named in `assets` to its root. `row_wise` are the signatures whose outputs have one row for each
-    row of the inputs, which does not depend on the others: a server may join and split their requests. `split_texts`
-    are those that read a long text as several inputs instead of truncating it: a server counts all of its tokens.
-    `prompt_tokens` has the number of tokens that a signature puts before each text, which a server counts, too. `more`
-    is written next to these, as JSON."""
+    variable) and those named in `assets` to its root. `row_wise` are the signatures whose requests a server may join
+    and split: each row of the outputs depends on the same row of the inputs alone. `split_texts` are those that read a
+    long text as several inputs: a server counts all of its tokens. `prompt_tokens` has the number of tokens that a
+    signature puts before each text. `more` is written next to these, as JSON."""
     module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
     vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
     with tempfile.TemporaryDirectory() as sources, atomic_folder(path, overwrite) as folder:

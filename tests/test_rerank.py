@@ -208,7 +208,7 @@ def test_training_with_mined_negatives(embedder, pretrained_once, tmp_path):
 @pytest.mark.parametrize("shape", [(2, 3), (3,)])
 def test_a_response_needs_a_logit_for_each_document(shape):
     body = json.dumps({"query": "a", "texts": ["b", "c"]}).encode()
-    request = Request(body, Limits(), lambda size: None, "tei")
+    request = Request(body, Limits(), lambda size: None, "/rerank")
     with pytest.raises(RequestError) as error:
         request.response("words", {"logit": np.zeros(shape, np.float32)}, 3)
     assert error.value.message == f"model: words must return one logit for each document; got the shape {list(shape)}"

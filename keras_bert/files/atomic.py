@@ -8,8 +8,7 @@ moved back. If the process is killed between them, both outputs are in its works
 to the same path moves the old one back.
 
 Each process locks its workspace, so that other processes can recognise and remove the workspaces of killed processes.
-On file systems without locks, workspaces of killed processes stay until somebody removes them.
-"""
+On file systems without locks, workspaces of killed processes stay until somebody removes them."""
 
 import contextlib
 import errno
@@ -76,11 +75,10 @@ def _check_not_occupied(path: Path, overwrite: bool) -> None:
         raise InputError(f"{os.fspath(path)}: exists already; pass another path or ", Option("overwrite=True"))
     if os.path.isdir(path) and not os.access(path, os.W_OK):
         raise InputError(f"{os.fspath(path)}: must be a writable folder, to be replaced; pass another path")
-    if os.path.ismount(os.path.realpath(path)):
-        raise InputError(f"{os.fspath(path)}: is a mount point, which cannot be replaced; pass a path in it")
-    if _contains(path, os.curdir):
-        raise InputError(f"{os.fspath(path)}: is or contains the working directory, which cannot be replaced; pass a "
-                         "path in it")
+    problem = ("is a mount point" if os.path.ismount(os.path.realpath(path)) else
+               "is or contains the working directory" if _contains(path, os.curdir) else "")
+    if problem:
+        raise InputError(f"{os.fspath(path)}: {problem}, which cannot be replaced; pass a path in it")
 
 
 @contextlib.contextmanager

@@ -1,5 +1,4 @@
-"""JSON files, checks of the values in them, and the keys of other libraries' files that are declared in
-`declared_keys.toml`."""
+"""JSON files, checks of their values, and the keys of other libraries' files, which `declared_keys.toml` declares."""
 
 import dataclasses
 import datetime

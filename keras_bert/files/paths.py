@@ -1,10 +1,10 @@
 """What is at a path, which paths a pattern means, and errors that name the path of what failed."""
 
 import contextlib
+import functools
 import glob
 import os
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, Option, first_line
@@ -52,22 +52,17 @@ def is_saved_model(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, SAVED_MODEL))
 
 
-def reading(path: Path) -> AbstractContextManager[None]:
-    """Turns an error of the system, for example a missing file, into an InputError that names `path`."""
-    return _naming_errors(path, "cannot be read")
-
-
-def writing(path: Path) -> AbstractContextManager[None]:
-    """Turns an error of the system, for example a full disk, into an InputError that names `path`."""
-    return _naming_errors(path, "cannot be written")
-
-
 @contextlib.contextmanager
 def _naming_errors(path: Path, problem: str) -> Iterator[None]:
+    """Turns an error of the system, for example a missing file or a full disk, into an InputError that names `path`."""
     try:
         yield
     except OSError as error:
         raise InputError(f"{path}: {problem}: {os.strerror(error.errno) if error.errno else error}") from None
+
+
+reading = functools.partial(_naming_errors, problem="cannot be read")
+writing = functools.partial(_naming_errors, problem="cannot be written")
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """Text files, which are UTF-8: their lines, of limited size."""
 
 import codecs
-import itertools
+import functools
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -18,11 +18,8 @@ class LongLine(InputError):
 def read_lines(file: BinaryIO, place: str) -> Iterator[tuple[int, int, bytes | LongLine]]:
     """Yields (number, size in bytes, line) for each line. A long line is skipped in constant memory; in its place is a
     `LongLine`, whose message begins with `place` and the number."""
-    for number in itertools.count(1):
-        line = file.readline(MAX_LINE + 1)
+    for number, line in enumerate(iter(functools.partial(file.readline, MAX_LINE + 1), b""), 1):
         size = len(line)
-        if not line:
-            return
         if size <= MAX_LINE:
             yield number, size, line
             continue

@@ -1,7 +1,4 @@
-"""A model handler of Apache Beam for SavedModels that take strings.
-
-    texts | RunInference(SavedModelHandler("answers"))
-"""
+"""A model handler of Apache Beam for SavedModels of texts: `texts | RunInference(SavedModelHandler("answers"))`."""
 
 import itertools
 from collections.abc import Iterable, Sequence
@@ -25,7 +22,7 @@ class SavedModelHandler(ModelHandler[str | dict, PredictionResult, SavedModel]):
     Args:
         path: folder of the SavedModel, which all workers can read.
         row_wise: True if each row of the outputs depends on the same row of the inputs alone. SavedModels of this
-            package say so themselves; the elements of a batch run one by one if neither does.
+            package say so themselves; otherwise, the elements of a batch run one by one.
         max_batch_tokens: estimated tokens per batch, at four bytes each. A longer element is a batch of its own.
         threads: number of TensorFlow's threads in a process. If 0, one per core, for runners that start one process per
             machine.

@@ -6,7 +6,6 @@ from typing import Any
 
 import apache_beam as beam
 from apache_beam.io import WriteToText
-from apache_beam.metrics import Metrics
 from apache_beam.ml.inference.base import RunInference
 
 from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
@@ -59,8 +58,9 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
                 | "Share out" >> beam.Reshuffle()
                 | "Rows" >> beam.ParDo(_Rows(), task, columns, max_characters, keep_columns)
                 .with_outputs("invalid", main="examples"))
-        _ = (rows.examples | "Answers" >> RunInference(handler) | "Write" >> _writer(folder, "answers"))
-        _ = (rows.invalid | "Write invalid" >> _writer(folder, "invalid", skip_if_empty=True))
+        _ = (rows.examples | "Answers" >> RunInference(handler)
+             | "Write" >> WriteToText(os.path.join(folder, "answers"), ".jsonl"))
+        _ = rows.invalid | "Write invalid" >> WriteToText(os.path.join(folder, "invalid"), ".jsonl", skip_if_empty=True)
         counts = run_pipeline(pipeline, __name__)
     print(f"{output}: {counts['answers']} answers")
     if counts["invalid"]:
@@ -69,8 +69,7 @@ def answer_in_pipeline(model: str, patterns: list[str], output: str, columns: di
 
 
 class _Rows(beam.DoFn):
-    """Yields the first columns of the answer, and the example, for each row of a chunk; and the invalid rows, lines of
-    JSON, as another output."""
+    """Yields (first columns of the answer, example) for each row of a chunk; and invalid rows, JSON, as "invalid"."""
 
     def process(self, chunk: Chunk, task: Any, columns: dict[str, Any], max_characters: int,
                 keep_columns: Sequence[str]) -> Iterator[Any]:
@@ -79,8 +78,8 @@ class _Rows(beam.DoFn):
         examples, invalid = examples_of_chunk(task, task.iterate, chunk, columns, max_characters, keep_columns)
         for head, example in examples:
             yield {"file": chunk.path} | head, example
-        Metrics.counter(__name__, "answers").inc(len(examples))
-        Metrics.counter(__name__, "invalid").inc(len(invalid))
+        beam.metrics.Metrics.counter(__name__, "answers").inc(len(examples))
+        beam.metrics.Metrics.counter(__name__, "invalid").inc(len(invalid))
         for record in invalid:
             yield beam.pvalue.TaggedOutput("invalid", json_text(record))
 
@@ -105,7 +104,3 @@ class _Answers(SavedModelHandler):
 
     def _size(self, element: Any) -> int:
         return super()._size(str(element[1]))
-
-
-def _writer(folder: str, name: str, **options: Any) -> WriteToText:
-    return WriteToText(os.path.join(folder, name), ".jsonl", **options)

@@ -1,5 +1,4 @@
-"""The application: TensorFlow Serving's REST interface, OpenAI's embeddings, endpoints for operators, and the page at
-`/`."""
+"""The application: TensorFlow Serving's REST interface, embeddings, re-ranking, what operators need, and the page."""
 
 import asyncio
 import functools
@@ -18,18 +17,9 @@ from starlette.types import Receive, Scope, Send
 
 from keras_bert import __version__
 from keras_bert.inference.served_model import RequestError
-from keras_bert.serving import embeddings, logs, metrics, rerank
-from keras_bert.serving.middleware import (
-    RequestMiddleware,
-    answering,
-    check_access,
-    entry_of,
-    memory_of,
-    read_body,
-    server_of,
-)
+from keras_bert.serving import embeddings, logs, metrics, rerank, tensors
+from keras_bert.serving.middleware import RequestMiddleware, answering, check_access, read_body
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.tensors import Limits, count_bytes, in_thread_if_large
 
 Answer = Callable[[Request], Awaitable[Response]]  # the function of an endpoint
 _FILES = importlib.resources.files("keras_bert.serving")
@@ -44,7 +34,7 @@ def find_model(request: Request) -> Model:
     name = request.path_params["name"]
     if ":" in name:  # GET for a path that needs POST
         raise HTTPException(405, headers={"Allow": "POST"})
-    return server_of(request).find(name, entry_of(request))
+    return request.app.server.find(name, request.state.entry)
 
 
 def find_version(request: Request) -> int | None:
@@ -60,11 +50,11 @@ def find_version(request: Request) -> int | None:
 
 
 async def predict(request: Request) -> Response:
-    model, number, entry = find_model(request), find_version(request), entry_of(request)
+    model, number, entry = find_model(request), find_version(request), request.state.entry
     body = await read_body(request)
-    async with answering(request, server_of(request).settings.timeout_s):
+    async with answering(request, request.app.server.settings.timeout_s):
         with model.lease(number, entry) as version:
-            return respond_json(await version.answer(body, entry, memory_of(request)), entry)
+            return respond_json(await version.answer(body, entry, request.state.memory), entry)
 
 
 async def reject_examples(request: Request) -> NoReturn:
@@ -73,7 +63,7 @@ async def reject_examples(request: Request) -> NoReturn:
 
 async def metadata(request: Request) -> Response:
     model = find_model(request)
-    with model.lease(find_version(request), entry_of(request)) as version:
+    with model.lease(find_version(request), request.state.entry) as version:
         served = version.model
     # TensorFlow Serving has no fields for these.
     more = {"hangul": served.has_hangul, "display": served.display} | (
@@ -84,7 +74,7 @@ async def metadata(request: Request) -> Response:
 
 
 async def status(request: Request) -> Response:
-    return JSONResponse(find_model(request).get_status(find_version(request), entry_of(request)))
+    return JSONResponse(find_model(request).get_status(find_version(request), request.state.entry))
 
 
 def respond_json(content: bytes, entry: logs.Entry) -> Response:
@@ -98,39 +88,36 @@ def respond_json(content: bytes, entry: logs.Entry) -> Response:
 
 
 async def models(request: Request) -> Response:
-    models = server_of(request).models
+    models = request.app.server.models
     return JSONResponse({"models": list(models), "object": "list", "data": [
         {"id": model.name, "object": "model", "created": model.created, "owned_by": "keras-bert"}
         for model in models.values()]})
 
 
 async def embed(request: Request) -> Response:
-    no_normalize = server_of(request).settings.no_normalize
+    no_normalize = request.app.server.settings.no_normalize
     return await answer_texts(request, functools.partial(embeddings.Request, no_normalize=no_normalize))
 
 
 async def answer_texts(request: Request, read: Callable[..., embeddings.Request | rerank.Request]) -> Response:
     """Answers by the model that the body names. `read` makes a request of the body."""
-    body, server, entry, memory = await read_body(request), server_of(request), entry_of(request), memory_of(request)
+    server: ModelServer = request.app.server
+    body, entry, memory = await read_body(request), request.state.entry, request.state.memory
     async with answering(request, server.settings.timeout_s):
-        asked = await in_thread_if_large(len(body), read, body, _widest_limits(server), memory.reserve)
+        limits = max((model.current.limits for model in server.models.values() if model.current),
+                     key=lambda limits: limits.separators, default=tensors.Limits())  # the body has the model's name
+        asked = await tensors.in_thread_if_large(len(body), read, body, limits, memory.reserve)
         name = rerank.only_model(server.models) if asked.model is None else asked.model
         with server.find(name, entry).lease(None, entry) as version:
-            inputs, keys = await in_thread_if_large(
+            inputs, keys = await tensors.in_thread_if_large(
                 len(body), asked.inputs, name, version.model.signatures, version.limits)
             outputs, tokens = await version.predict(asked.signature, inputs, len(body), entry, memory, keys)
-        size = count_bytes(outputs)
+        size = tensors.count_bytes(outputs)
         if asked.returns_texts:
             memory.reserve(2 * len(body))  # the response, and the part of it that is written
             size += len(body)
-        content = await in_thread_if_large(size, asked.response, name, outputs, tokens)
+        content = await tensors.in_thread_if_large(size, asked.response, name, outputs, tokens)
         return respond_json(content, entry)
-
-
-def _widest_limits(server: ModelServer) -> Limits:
-    """Returns the limits of a request that names its model in its body."""
-    return max((model.current.limits for model in server.models.values() if model.current),
-               key=lambda limits: limits.separators, default=Limits())
 
 
 async def prometheus(_: Request) -> Response:
@@ -140,7 +127,7 @@ async def prometheus(_: Request) -> Response:
 async def openapi(request: Request) -> Response:
     document = json.loads(_DOCUMENT)
     document["info"]["version"] = __version__
-    if not server_of(request).settings.token:
+    if not request.app.server.settings.token:
         del document["security"], document["components"]["securitySchemes"]
     return JSONResponse(document)
 
@@ -150,7 +137,7 @@ async def healthz(_: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    server = server_of(request)
+    server = request.app.server
     if not server.is_ready():
         raise RequestError(503, "stopping" if server.draining else
                            "a model is still loading, cannot be loaded or has no version")
@@ -192,8 +179,8 @@ PROTECTED: dict[str, tuple[str, Answer]] = {
     f"{start}{end}": operation for start in ("/v1/models/{name}", "/v1/models/{name}/versions/{version:int}")
     for end, operation in OF_MODEL.items()} | {
     "/v1/models": ("GET", models), embeddings.PATH: ("POST", embed),
-    **{path: ("POST", functools.partial(answer_texts, read=functools.partial(rerank.Request, form=form)))
-       for path, form in rerank.PATHS.items()},
+    **{path: ("POST", functools.partial(answer_texts, read=functools.partial(rerank.Request, path=path)))
+       for path in rerank.PATHS},
     "/metrics": ("GET", prometheus),
     "/openapi.json": ("GET", openapi)}
 PUBLIC: dict[str, tuple[str, Answer]] = {"/healthz": ("GET", healthz), "/readyz": ("GET", readyz)}
@@ -215,8 +202,7 @@ class Endpoint:
 
 
 def create_app(server: ModelServer) -> RequestMiddleware:
-    endpoints = {path: (method, Endpoint(answer, operations is PROTECTED))
-                 for operations in (PROTECTED, PUBLIC) for path, (method, answer) in operations.items()}
-    routes = [*(Route(path, endpoint, methods=[method]) for path, (method, endpoint) in endpoints.items()),
-              *page_routes()]
-    return RequestMiddleware(Router(routes, redirect_slashes=False), server)  # redirects would not ask for the token
+    routes = [Route(path, Endpoint(answer, operations is PROTECTED), methods=[method])
+              for operations in (PROTECTED, PUBLIC) for path, (method, answer) in operations.items()]
+    router = Router([*routes, *page_routes()], redirect_slashes=False)  # redirects would not ask for the token
+    return RequestMiddleware(router, server)

@@ -25,14 +25,14 @@ _HOST = re.compile(rb"([\w.~!$&'()*+,;=%-]*|\[[0-9a-fA-F:.]+\])(:\d*)?")
 
 
 class LingeringTransport:
-    """A transport that, if it is closed while the client is sending, sends its end, and receives the rest for
-    `LINGER_S`. If it closed at once, the system would reset the connection, and the client might never read the
-    response (RFC 9112, section 9.6). A closed connection whose client does not take the rest of a response is aborted
-    after the same time. `is_receiving` is True while a request is incomplete."""
+    """A transport that, if it is closed while a request is incomplete (`is_receiving`), sends its end and receives the
+    rest for `LINGER_S`. If it closed at once, the system would reset the connection, and the client might never read
+    the response (RFC 9112, section 9.6). A closed connection whose client does not take the rest of a response is
+    aborted after the same time."""
 
     def __init__(self, transport: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._transport, self._loop, self._is_closing, self.is_receiving = transport, loop, False, False
-        self._timer: asyncio.TimerHandle | None = None
+        self.timer: asyncio.TimerHandle | None = None  # aborts a closed connection
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -49,22 +49,14 @@ class LingeringTransport:
             self._transport.resume_reading()
         else:
             self._transport.close()
-        self._timer = self._loop.call_later(LINGER_S, self._transport.abort)
-
-    def stop_timer(self) -> None:
-        if self._timer:
-            self._timer.cancel()
+        self.timer = self._loop.call_later(LINGER_S, self._transport.abort)
 
 
 class Protocol(HttpToolsProtocol):
     """An HTTP connection with limits for the size and time of headers, for the time of sending, and for the number of
     connections; JSON errors; the rules of RFC 9112 for the header Host; and answers to half-closed connections. Each
-    request finds it in its state, as `connection`.
-
-    Attributes:
-        deadline: of the request that is being answered, if there is one; it ends when the connection is lost.
-        is_lost: True if the connection has ended.
-    """
+    request finds it in its state, as `connection`. The `deadline` of the request that is being answered, if there is
+    one, ends when the connection `is_lost`."""
 
     _refused_at: ClassVar[float] = -1.0  # when the process last logged that it has too many connections
 
@@ -80,7 +72,8 @@ class Protocol(HttpToolsProtocol):
         self._watch_timer: asyncio.TimerHandle | None = None
         super().connection_made(cast(Any, self._lingering))
         self._start_timer()
-        if len(self.connections) > (limit := max_connections()):
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4  # models and refusals need descriptors, too
+        if len(self.connections) > limit:
             self._lingering.abort()
             if time.monotonic() - Protocol._refused_at >= 1:
                 Protocol._refused_at = time.monotonic()
@@ -91,7 +84,8 @@ class Protocol(HttpToolsProtocol):
         self._timer.cancel()
         self._stop_send_timer()
         super().connection_lost(exc)
-        self._lingering.stop_timer()
+        if self._lingering.timer:
+            self._lingering.timer.cancel()
         for cycle in self._unanswered:  # uvicorn tells it only the last
             cycle.disconnected = True
             cycle.message_event.set()
@@ -171,10 +165,8 @@ class Protocol(HttpToolsProtocol):
 
     def _watch(self) -> None:
         """Finds out whether a client has gone that has sent its end, or another request behind the running one: until
-        that is answered, uvicorn reads nothing more, not even an end.
-
-        A client that has gone looks like one that has sent its end (half-closed) until something is sent to it, to
-        which its system responds by a reset. These are interim responses (RFC 9110, section 15.2)."""
+        that is answered, uvicorn reads nothing more, not even an end. Sends interim responses (RFC 9110, section 15.2):
+        the system of a client that has gone responds by a reset, that of a half-closed connection does not."""
         if self._watch_timer:
             self._watch_timer.cancel()
         if self.transport.is_closing() or not self._unanswered:
@@ -229,9 +221,3 @@ class Protocol(HttpToolsProtocol):
 
 
 _TOO_LARGE = 431, f"the request line and the headers may have at most {MAX_HEADERS} bytes"
-
-
-def max_connections() -> int:
-    """Returns the number of HTTP connections that a process may have: three quarters of its file descriptors. Without
-    any left, it could not even close new connections, and models could not be loaded."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4

@@ -1,5 +1,4 @@
-"""OpenAI's embeddings (https://platform.openai.com/docs/api-reference/embeddings): requests to arrays, arrays to
-responses, and errors."""
+"""OpenAI's interface to embeddings: https://platform.openai.com/docs/api-reference/embeddings."""
 
 import base64
 from typing import Any
@@ -7,7 +6,6 @@ from typing import Any
 import numpy as np
 import orjson
 
-from keras_bert.files.json_files import declared
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signature, Signatures
 from keras_bert.serving import tensors
 
@@ -18,15 +16,14 @@ _CODES = {401: "invalid_api_key", 404: "model_not_found", 429: "rate_limit_excee
 
 class Request:
     """A request, JSON: the name of the `model`; the `texts`, not checked; whether the client wants base64 of float32
-    values instead of numbers; the number of `dimensions` to keep, None for all; and the `signature` that puts the
-    prompt before texts. Vectors have the length 1 unless `no_normalize`. The message of a `RequestError` begins with
-    the key whose value is wrong."""
+    instead of numbers; how many `dimensions` to keep, None for all; and the `signature` that puts the prompt before
+    texts. Vectors have the length 1 unless `no_normalize`. A `RequestError` begins with the key of the wrong value."""
 
     returns_texts = False
 
     def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, no_normalize: bool) -> None:
         request = tensors.parse(body, limits, reserve)
-        tensors.check_keys(request, declared()[PATH])
+        tensors.check_keys(request, PATH)
         values: list[Any] = [*map(request.get, _KEYS)]
         self.model, texts, encoding, self.dimensions, prompt_name = values
         self.signature, self._no_normalize = prompt_name or DEFAULT, no_normalize
@@ -61,17 +58,21 @@ class Request:
         """Returns the body of the response, JSON, from `embedding`, float [texts, dim], and perhaps `tokens`, int
         [texts]; without these, it has the estimate for all texts and says so. Raises a `RequestError` if there is not
         one embedding for each text, or they have fewer dimensions than requested."""
-        vectors, tokens = np.asarray(outputs["embedding"], np.float32), outputs.get("tokens")
+        vectors, tokens = np.asarray(outputs["embedding"], np.float32), outputs.get("tokens", np.empty(0))
         if vectors.ndim != 2 or len(vectors) != len(self.texts):
             raise RequestError(400, f"model: {name} must return one vector for each text; got the shape "
                                     f"{list(vectors.shape)}")
-        vectors = _shortened(vectors, self.dimensions, self._no_normalize)
+        if self.dimensions is not None and self.dimensions > vectors.shape[1]:
+            raise RequestError(400, f"dimensions: must be at most {vectors.shape[1]}, those of the model; got "
+                                    f"{self.dimensions}")
+        vectors = vectors[:, :self.dimensions]
+        if not self._no_normalize:
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         rows = ([base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors] if self.is_base64 else
                 [orjson.Fragment(tensors.dump(row)) for row in tensors.to_json_values("embedding", vectors)])
-        count, note = estimated_tokens, {"estimated": True}
-        if tokens is not None and tokens.dtype.kind == "i":
-            count, note = int(tokens.sum()), {}
-        usage = {"prompt_tokens": count, "total_tokens": count} | note
+        is_exact = tokens.dtype.kind == "i"
+        count = int(tokens.sum()) if is_exact else estimated_tokens
+        usage = {"prompt_tokens": count, "total_tokens": count} | ({} if is_exact else {"estimated": True})
         return orjson.dumps({
             "object": "list", "model": name, "usage": usage,
             "data": [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]})
@@ -82,16 +83,6 @@ def _embeds(signature: Signature) -> bool:
     embedding, columns = signature.outputs.get("embedding"), list(signature.inputs.values())
     return bool(embedding and embedding.dtype.kind == "f" and len(columns) == 1 and columns[0].dtype == STRING
                 and columns[0].fits((1,)))
-
-
-def _shortened(vectors: np.ndarray, dimensions: int | None, no_normalize: bool) -> np.ndarray:
-    """Returns the first dimensions of vectors, divided by their length unless `no_normalize`."""
-    if dimensions is not None and dimensions > vectors.shape[1]:
-        raise RequestError(400, f"dimensions: must be at most {vectors.shape[1]}, those of the model; got {dimensions}")
-    vectors = vectors[:, :dimensions]
-    if no_normalize:
-        return vectors
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def error(status: int, message: str) -> dict[str, str | None]:

@@ -1,5 +1,4 @@
-"""TensorFlow Serving's gRPC interface: `PredictionService` and `ModelService` from `tensorflow-serving-api`; and
-`grpc.health.v1.Health`."""
+"""TensorFlow Serving's gRPC interface, `PredictionService` and `ModelService`, and `grpc.health.v1.Health`."""
 
 import asyncio
 import math
@@ -19,7 +18,6 @@ from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestEr
 from keras_bert.serving import logs, tensors
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.model import Model, ModelServer
-from keras_bert.serving.tensors import count_bytes, in_thread_if_large
 from keras_bert.serving.version import LoadedVersion
 
 _CODES = {400: grpc.StatusCode.INVALID_ARGUMENT, 401: grpc.StatusCode.UNAUTHENTICATED,
@@ -50,11 +48,10 @@ _CONNECTIONS = {
 async def start_server(models: ModelServer, address: str) -> grpc.aio.Server:
     """Returns a server that answers at an address. Methods without a handler are UNIMPLEMENTED."""
     settings = models.settings
-    services: dict[str, dict[str, tuple]] = {
-        "PredictionService": {"Predict": (predict_pb2.PredictRequest, _predict),
-                              "GetModelMetadata": (get_model_metadata_pb2.GetModelMetadataRequest, _metadata)},
-        "ModelService": {"GetModelStatus": (get_model_status_pb2.GetModelStatusRequest, _status)},
-    }
+    methods: list[tuple[str, str, Any, Callable]] = [
+        ("PredictionService", "Predict", predict_pb2.PredictRequest, _predict),
+        ("PredictionService", "GetModelMetadata", get_model_metadata_pb2.GetModelMetadataRequest, _metadata),
+        ("ModelService", "GetModelStatus", get_model_status_pb2.GetModelStatusRequest, _status)]
     server = grpc.aio.server(options=[
         *_CONNECTIONS.items(), ("grpc.so_reuseport", 1), ("grpc.max_receive_message_length", settings.max_body),
         ("grpc.max_connection_age_grace_ms", int(1000 * (settings.body_timeout_s + settings.timeout_s)))])
@@ -62,9 +59,8 @@ async def start_server(models: ModelServer, address: str) -> grpc.aio.Server:
         grpc.method_handlers_generic_handler(f"tensorflow.serving.{service}", {
             # A stream of one message, which is the same on the wire: gRPC reads and deserializes other requests before
             # it calls the handler, which has yet to check the token.
-            name: grpc.stream_unary_rpc_method_handler(_make_handler(models, name, request, method))
-            for name, (request, method) in methods.items()})
-        for service, methods in services.items()])
+            name: grpc.stream_unary_rpc_method_handler(_make_handler(models, name, request, method))})
+        for service, name, request, method in methods])
     health_pb2_grpc.add_HealthServicer_to_server(_Health(models), server)
     server.add_insecure_port(address)
     await server.start()
@@ -81,28 +77,25 @@ class _Health(health_pb2_grpc.HealthServicer):
     def _status(self, name: str) -> int:
         if name and name not in self._models.models:
             return _STATUS.SERVICE_UNKNOWN
-        is_serving = (self._models.models[name].current is not None and not self._models.draining if name
-                      else self._models.is_ready())
-        return _STATUS.SERVING if is_serving else _STATUS.NOT_SERVING
+        return _STATUS.SERVING if self._models.is_ready(name) else _STATUS.NOT_SERVING
 
     async def Check(self, request: Any, context: grpc.aio.ServicerContext) -> Any:  # type: ignore[override]
         if (status := self._status(request.service)) == _STATUS.SERVICE_UNKNOWN:
             await context.abort(grpc.StatusCode.NOT_FOUND, "there is no model of this name")
-        return health_pb2.HealthCheckResponse(status=status)
+        return _STATUS(status=status)
 
     async def Watch(self, request: Any, context: grpc.aio.ServicerContext) -> None:  # type: ignore[override]
         last = None
         while not self._models.stopping:  # otherwise, each watcher would delay the end by `grace_s`
             if (status := self._status(request.service)) != last:
-                await context.write(health_pb2.HealthCheckResponse(status=status))
+                await context.write(_STATUS(status=status))
                 last = status
             await asyncio.sleep(_WATCH_S)
 
 
 def _make_handler(models: ModelServer, name: str, request_type: Any,
                   method: Callable[[Model, Any, int, logs.Entry, RequestMemory], Awaitable[bytes]]) -> Callable:
-    """Returns the handler of a method: checks the token before it reads the request, limits the time, sets the status
-    code and writes the log."""
+    """Returns a method's handler: checks the token, reads the request, limits the time, sets the status, and logs."""
     settings = models.settings
 
     async def handle(_: Any, context: grpc.aio.ServicerContext) -> bytes:
@@ -113,13 +106,15 @@ def _make_handler(models: ModelServer, name: str, request_type: Any,
                 body = await _read(context, settings.body_timeout_s)
                 memory.reserve(_MEMORY * len(body))
                 async with asyncio.timeout(settings.timeout_s):
-                    request = await in_thread_if_large(len(body), _parse, request_type, body)
+                    request = await tensors.in_thread_if_large(len(body), request_type.FromString, body)
                     model = models.find(request.model_spec.name, entry)
                     response = await method(model, request, len(body), entry, memory)
                 entry.status, entry.bytes = "OK", len(response)
                 return response
             except RequestError as error:
                 code, message = _CODES[error.status], error.message
+            except DecodeError:
+                code, message = _CODES[400], f"the request is not a {request_type.__name__}"
             except TimeoutError:
                 code, message = _CODES[504], f"the answer took more than {settings.timeout_s:g} seconds"
             except asyncio.CancelledError:
@@ -143,13 +138,6 @@ async def _read(context: grpc.aio.ServicerContext, seconds: float) -> bytes:
     return b"" if body is grpc.aio.EOF else body
 
 
-def _parse(request_type: Any, body: bytes) -> Any:
-    try:
-        return request_type.FromString(body)
-    except DecodeError:
-        raise RequestError(400, f"the request is not a {request_type.__name__}") from None
-
-
 async def _predict(model: Model, request: Any, size: int, entry: logs.Entry, memory: RequestMemory) -> bytes:
     signature = request.model_spec.signature_name or DEFAULT
     with model.lease(_version(request), entry) as version:
@@ -158,13 +146,14 @@ async def _predict(model: Model, request: Any, size: int, entry: logs.Entry, mem
             raise RequestError(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
         claimed = max(size, 8 * sum(math.prod(dim.size for dim in tensor.tensor_shape.dim[:_MAX_RANK])
                                     for tensor in request.inputs.values()))  # a few bytes can claim any shape
-        inputs = await in_thread_if_large(
+        inputs = await tensors.in_thread_if_large(
             claimed, _to_arrays, request.inputs, specs, version.limits, memory, _MEMORY * size)
         outputs, _ = await version.predict(signature, inputs, claimed, entry, memory)
     if unknown := set(request.output_filter) - outputs.keys():
         raise RequestError(400, f"output_filter: must be of {', '.join(outputs)}; got {', '.join(sorted(unknown))}")
     outputs = {name: outputs[name] for name in request.output_filter or outputs}
-    return await in_thread_if_large(count_bytes(outputs), _write, outputs, _spec(model, version, signature))
+    return await tensors.in_thread_if_large(
+        tensors.count_bytes(outputs), _write, outputs, _spec(model, version, signature))
 
 
 def _write(outputs: Arrays, model_spec: model_pb2.ModelSpec) -> bytes:
@@ -203,7 +192,7 @@ def _to_arrays(protos: Mapping[str, Any], specs: Mapping[str, tensors.Spec], lim
                memory: RequestMemory, reserved: int) -> Arrays:
     """Converts tensors to arrays, and reserves memory for them, less the bytes that are already reserved."""
     arrays = {name: _to_array(name, protos[name], spec, limits) for name, spec in specs.items()}
-    memory.reserve(max(0, count_bytes(arrays) - reserved))
+    memory.reserve(max(0, tensors.count_bytes(arrays) - reserved))
     return arrays
 
 

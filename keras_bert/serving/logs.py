@@ -69,8 +69,7 @@ class PipeHandler(logging.Handler):
 def configure(pipe: int) -> None:
     """Formats what the loggers of this process (of this package, uvicorn, gRPC, asyncio) write, warnings and uncaught
     exceptions by `JsonFormatter`, and writes it to a pipe."""
-    handler = PipeHandler(pipe)
-    logging.basicConfig(handlers=[handler], force=True)
+    logging.basicConfig(handlers=[PipeHandler(pipe)], force=True)
     logger.setLevel(logging.INFO)
     logging.captureWarnings(True)
     sys.excepthook = lambda *exc_info: logger.critical("uncaught exception", exc_info=exc_info)
@@ -94,8 +93,7 @@ class Entry:
 
 @contextlib.contextmanager
 def log_request(call: str, method: str, path: str, client: str) -> Iterator[Entry]:
-    """Context manager that yields the `Entry` of a request; logs and counts the request when the block ends. `call` is
-    its name in the metrics."""
+    """Yields the `Entry` of a request. When the block ends, logs the request and counts it in the metrics as `call`."""
     entry, start = Entry(method, path[:200], client), time.perf_counter()
     try:
         yield entry

@@ -13,51 +13,32 @@ TRIM_BYTES, TRIM_S = 64 * 2**20, 5  # released bytes after which memory is retur
 
 class MemoryBudget:
     """A limit for the estimated bytes of all requests together, from their first byte to the last of their response.
-    `used` are the bytes in use.
-
-    When much of it has been released, glibc returns free memory to the system. By itself it returns only what is free
-    at the end of its arena, so that the memory of many large requests would stay.
-    """
+    `used` are the bytes in use. After much has been released, makes glibc return free memory to the system: by itself,
+    it returns only what is free at the end of its arena, so the memory of many large requests would stay."""
 
     def __init__(self, limit: float = math.inf) -> None:
         self.limit, self.used = limit, 0
-        self._peak = 0  # since memory was last returned
+        self.peak = 0  # since memory was last returned
+        self.lock = threading.Lock()  # large bodies are converted in threads
         self._will_trim = False
-        self._lock = threading.Lock()  # large bodies are converted in threads
 
     @contextlib.contextmanager
     def request(self) -> Iterator["RequestMemory"]:
-        """Context manager that yields the memory of a request, which is released when the block ends. Needs a running
-        event loop."""
+        """Yields the memory of a request, which is released when the block ends. Needs a running event loop."""
         memory = RequestMemory(self)
         try:
             yield memory
         finally:
-            self._release(memory)
-            if self._peak - self.used >= TRIM_BYTES and not self._will_trim:
+            with self.lock:
+                memory.has_ended = True
+                self.used -= memory.size
+            if self.peak - self.used >= TRIM_BYTES and not self._will_trim:
                 self._will_trim = True
                 asyncio.get_running_loop().call_later(TRIM_S, self._trim)
 
     def _trim(self) -> None:
-        self._peak, self._will_trim = self.used, False
+        self.peak, self._will_trim = self.used, False
         asyncio.get_running_loop().run_in_executor(None, trim)
-
-    def reserve(self, size: int, memory: "RequestMemory") -> None:
-        """Reserves more bytes for a request. Raises a `RequestError` if there are not as many left, or the request has
-        ended: a thread may still convert what nobody waits for."""
-        with self._lock:
-            if memory.has_ended:
-                raise RequestError(503, "the request has ended")
-            if self.used + size > self.limit:
-                raise RequestError(503, "the server has no memory for this request now", {"Retry-After": "1"})
-            memory.size += size
-            self.used += size
-            self._peak = max(self._peak, self.used)
-
-    def _release(self, memory: "RequestMemory") -> None:
-        with self._lock:
-            memory.has_ended = True
-            self.used -= memory.size
 
 
 class RequestMemory:
@@ -67,8 +48,17 @@ class RequestMemory:
         self._budget, self.size, self.has_ended = budget, 0, False
 
     def reserve(self, size: int) -> None:
-        """Reserves more bytes. Raises a `RequestError` if the budget has not as many left."""
-        if self.size + size > self._budget.limit:
-            raise RequestError(413, f"the request needs about {self.size + size} bytes of memory; all requests "
-                                    f"together may have {self._budget.limit}")
-        self._budget.reserve(size, self)
+        """Reserves more bytes. Raises a `RequestError` if the budget has not as many left, or the request has ended: a
+        thread may still convert what nobody waits for."""
+        budget = self._budget
+        with budget.lock:
+            if self.size + size > budget.limit:
+                raise RequestError(413, f"the request needs about {self.size + size} bytes of memory; all requests "
+                                        f"together may have {budget.limit}")
+            if self.has_ended:
+                raise RequestError(503, "the request has ended")
+            if budget.used + size > budget.limit:
+                raise RequestError(503, "the server has no memory for this request now", {"Retry-After": "1"})
+            self.size += size
+            budget.used += size
+            budget.peak = max(budget.peak, budget.used)

@@ -12,12 +12,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from keras_bert.inference.served_model import RequestError
-from keras_bert.serving import embeddings, logs, rerank
+from keras_bert.serving import embeddings, logs, rerank, tensors
 from keras_bert.serving.connection import Protocol
 from keras_bert.serving.memory import RequestMemory
 from keras_bert.serving.model import ModelServer
 from keras_bert.serving.settings import host_name
-from keras_bert.serving.tensors import in_thread_if_large
 
 _CALLS = {embeddings.PATH: "embeddings"} | dict.fromkeys(rerank.PATHS, "rerank")  # `method` in metrics
 MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
@@ -27,27 +26,15 @@ _MAX_MEMBERS = 1000  # of a gzip body; each costs time, and the smallest has 20 
 _GZIP = 31  # `wbits` of zlib
 
 
-def server_of(request: Request) -> ModelServer:
-    return request.scope["app"].server
-
-
-def entry_of(request: Request) -> logs.Entry:
-    return request.scope["state"]["entry"]
-
-
-def memory_of(request: Request) -> RequestMemory:
-    return request.scope["state"]["memory"]
-
-
 def check_access(request: Request) -> None:
     """Rejects requests without the token, and all while the server is stopping."""
     authorization = request.headers.get("authorization", "").encode("latin-1")
-    server_of(request).check_access(authorization, "header Authorization")
+    request.app.server.check_access(authorization, "header Authorization")
 
 
 async def read_body(request: Request) -> bytes:
     """Returns the content of the body. Raises a `RequestError` if a limit is exceeded, or a coding is wrong."""
-    settings, memory = server_of(request).settings, memory_of(request)
+    settings, memory = request.app.server.settings, request.state.memory
     codings = parse_codings(request.headers.getlist("content-encoding"))
     try:
         async with asyncio.timeout(settings.body_timeout_s):
@@ -55,7 +42,7 @@ async def read_body(request: Request) -> bytes:
     except TimeoutError:
         raise RequestError(408, f"the body must come within {settings.body_timeout_s:g} seconds") from None
     if "gzip" in codings:
-        body = await in_thread_if_large(settings.max_body, decompress, body, settings.max_body, memory)
+        body = await tensors.in_thread_if_large(settings.max_body, decompress, body, settings.max_body, memory)
     return body
 
 
@@ -65,8 +52,7 @@ async def _receive(request: Request, limit: int, memory: RequestMemory) -> bytes
         async for chunk in request.stream():
             memory.reserve(2 * len(chunk))  # also for the copy below
             body += chunk
-            size = len(body)
-            if size > limit:
+            if (size := len(body)) > limit:
                 break
     if size > limit:
         raise RequestError(413, f"the body may have at most {limit} bytes")
@@ -107,9 +93,9 @@ def decompress(body: bytes, limit: int, memory: RequestMemory) -> bytes:
 
 @contextlib.asynccontextmanager
 async def answering(request: Request, seconds: float) -> AsyncIterator[None]:
-    """Context manager that cancels its block after so many seconds, with a `RequestError`, or when the client
-    disconnects, with a `ClientDisconnect`. The body of the request must have been read."""
-    connection: Protocol = request.scope["state"]["connection"]
+    """Cancels its block after so many seconds, with a `RequestError`, or when the client disconnects, with a
+    `ClientDisconnect`. The body of the request must have been read."""
+    connection: Protocol = request.state.connection
     if connection.is_lost:
         raise ClientDisconnect
     try:
@@ -125,12 +111,11 @@ async def answering(request: Request, seconds: float) -> AsyncIterator[None]:
 
 class RequestMiddleware:
     """ASGI application around the router: logs each request, checks its path and its header `Host`, gives it memory of
-    the budget until its response has been sent, and answers its errors. A response closes the connection if the body of
-    the request has not been read to its end, because the rest may never come. Responses are sent in pieces, so that a
-    client which does not read them is noticed. HEAD is GET without the body (RFC 9110, section 9.3.2).
-
-    It is the only layer between uvicorn and the router: each of Starlette's own would pass on all messages once more.
-    """
+    the budget until its response has been sent, and answers its errors. Endpoints find the server in `request.app`, and
+    the log entry, the memory and the connection in `request.state`. A response closes the connection if the request's
+    body has not been read to its end, because the rest may never come. Responses are sent in pieces, to notice a client
+    that does not read them. HEAD is GET without the body (RFC 9110, section 9.3.2). Starlette's own middleware is not
+    used, because each layer passes on all messages once more."""
 
     def __init__(self, router: ASGIApp, server: ModelServer) -> None:
         self.server, self._router = server, router

@@ -1,12 +1,11 @@
 """The models of a server: their versions are loaded, replaced and unloaded while requests run."""
 
 import asyncio
-import contextlib
 import gc
 import hmac
 import os
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from typing import Any, NoReturn
 
 from keras_bert.errors import InputError
@@ -23,26 +22,17 @@ _OBSERVE_S = 0.1  # seconds between two updates of the metrics of what waits
 
 
 class ModelServer:
-    """The models of a server, and the rules that REST and gRPC share.
-
-    Args:
-        accepts_at_once: True if requests come before the models are loaded, see `Model`.
-
-    Attributes:
-        draining: True if it will stop soon, so that nobody should send it new requests.
-        stopping: True if it accepts no more requests.
-        memory: for all requests together.
-    """
+    """The models of a server, and the rules that REST and gRPC share. If it `accepts_at_once`, requests come before the
+    models are loaded. While it is `draining`, nobody should send it new requests. Once it is `stopping`, it accepts
+    none. `memory` is for all requests together."""
 
     def __init__(self, settings: Settings, accepts_at_once: bool) -> None:
         self.settings, self.draining, self.stopping = settings, False, False
         self.memory = MemoryBudget(settings.memory)
         self.models = {name: Model(name, path, settings, accepts_at_once) for name, path in settings.models.items()}
-        self._observing: asyncio.Task | None = None
 
     async def load(self) -> None:
-        """Begins to watch the folders of the models and to write the metrics. Returns when each model is loaded, or is
-        known to have no version that can be loaded."""
+        """Begins to write the metrics and to watch the models' folders. Returns when each has been checked."""
         self._observing = asyncio.create_task(self._observe())
         await asyncio.gather(*(model.load() for model in self.models.values()))
 
@@ -54,8 +44,9 @@ class ModelServer:
                 model.observe()
             await asyncio.sleep(_OBSERVE_S)
 
-    def is_ready(self) -> bool:
-        return not self.draining and all(model.current for model in self.models.values())
+    def is_ready(self, name: str = "") -> bool:
+        """Returns True if the model of that name, by default each model, is served, and the server is not draining."""
+        return not self.draining and all(self.models[each].current for each in ([name] if name else self.models))
 
     def check_access(self, authorization: bytes, field: str) -> None:
         """Raises a `RequestError` if the header or metadata `field` has the wrong token, or the server is stopping."""
@@ -78,11 +69,9 @@ class ModelServer:
 
 
 class Model:
-    """The versions of one model. The largest version under the path that can be loaded is served: `current`.
-
-    What only the page asks for is warmed up while another version or worker answers, because answers wait for it; if
-    there is no other, which `accepts_at_once` says of workers, after the version has begun to answer.
-    """
+    """The versions of one model. The largest version under the path that can be loaded is served: `current`. What only
+    the page asks for is warmed up before a version answers, because answers wait for it; if no other version or worker
+    answers meanwhile (`accepts_at_once`), it is warmed up afterwards."""
 
     def __init__(self, name: str, path: str, settings: Settings, accepts_at_once: bool = True) -> None:
         self.name, self.path, self.created = name, path, int(time.time())  # in Unix seconds
@@ -102,10 +91,9 @@ class Model:
         self._start(self._watch())
         await self._is_checked.wait()
 
-    @contextlib.contextmanager
-    def lease(self, number: int | None, entry: Entry) -> Iterator[LoadedVersion]:
-        """Context manager that yields the version, by default the served one, which stays loaded until the block ends.
-        Raises a `RequestError` if it is not served. The log entry gets its number."""
+    def lease(self, number: int | None, entry: Entry) -> LoadedVersion:
+        """Returns the version, by default the served one, as a context manager: it stays loaded until the block ends.
+        Records its number in the log entry. Raises a `RequestError` if it is not served."""
         version = self.current
         if number is not None and number not in self.states:
             raise RequestError(404, f"{self.name} has no version {number}")
@@ -117,34 +105,27 @@ class Model:
         if number not in (None, version.number):
             raise RequestError(404, f"{self.name}: version {number} is not served, version {version.number} is")
         entry.version = version.number
-        version.leases += 1
-        try:
-            yield version
-        finally:
-            version.leases -= 1
+        return version
 
     def get_status(self, number: int | None, entry: Entry) -> dict[str, Any]:
         """Returns the status of one version or, if `number` is None, of all versions, as TensorFlow Serving's JSON."""
         if number not in (None, *self.states):
             raise RequestError(404, f"{self.name} has no version {number}")
         entry.version = number
-        states = {version: self.states[version] for version in (
-            sorted(self.states, reverse=True) if number is None else [number])}
+        versions = sorted(self.states, reverse=True) if number is None else [number]
         return {"model_version_status": [
             {"version": str(version), "state": state,
              "status": {"error_code": "INTERNAL" if message else "OK", "error_message": message}}
-            for version, (state, message) in states.items()]}
+            for version in versions for state, message in [self.states[version]]]}
 
     def observe(self) -> None:
         """Writes the metrics of what waits."""
-        requests, tokens, abandoned = self.current.queue if self.current else (0, 0, 0)
-        metrics.QUEUE(self.name).set(requests)
-        metrics.QUEUE_TOKENS(self.name).set(tokens)
-        metrics.ABANDONED(self.name).set(abandoned)
+        values = self.current.queue if self.current else (0, 0, 0)
+        for gauge, value in zip((metrics.QUEUE, metrics.QUEUE_TOKENS, metrics.ABANDONED), values):
+            gauge(self.name).set(value)
 
     async def _watch(self) -> NoReturn:
-        """Checks the folder once per second. If it is unavailable for a moment, as on a network, the served version
-        stays. Logs each problem once."""
+        """Checks the folder each second. Logs each problem once. If it cannot be read, the served version stays."""
         problem = ""
         while True:
             last, problem = problem, ""
@@ -159,8 +140,8 @@ class Model:
             await asyncio.sleep(1)
 
     async def _check_folder(self) -> None:
-        """Serves the largest version in the folder that can be loaded. The served version stays until another one is
-        loaded or the folder is empty."""
+        """Serves the largest version that can be loaded. The served one stays until another is loaded or the folder is
+        empty."""
         found = await asyncio.to_thread(find_versions, self.path)
         self.is_empty = not found
         for number in self._failed.keys() - found:
@@ -230,14 +211,12 @@ class Model:
 
     async def _warm_up_others(self, version: LoadedVersion) -> None:
         """Warms up what few ask for."""
-        version.leases += 1
         try:
-            await asyncio.to_thread(version.model.warm_up_others)
+            with version:
+                await asyncio.to_thread(version.model.warm_up_others)
         except Exception as error:  # the version answers nevertheless
             logger.warning({"event": "warning", "model": self.name, "version": version.number,
                             "message": f"warm-up: {_describe(error)}"})
-        finally:
-            version.leases -= 1
 
     async def _unload(self, version: LoadedVersion) -> None:
         """Waits until the requests on a version have ended, then closes it."""
@@ -264,8 +243,7 @@ def _fingerprint(folder: str) -> list[tuple[str, int, int]]:
 
 
 def _status(path: str) -> tuple[int, int]:
-    """Returns the time of the last change of a file in nanoseconds, and its size; the number of the error and 0 if it
-    has disappeared, or is a link to nothing."""
+    """Returns a file's time of change in nanoseconds, and its size; without a file, the number of the error, and 0."""
     try:
         status = os.stat(path)
     except OSError as error:

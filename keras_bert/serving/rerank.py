@@ -1,5 +1,4 @@
-"""Re-ranking: requests and responses of text-embeddings-inference (`/rerank`), of Jina and Cohere's version 1
-(`/v1/rerank`), and of Cohere's version 2 (`/v2/rerank`).
+"""Re-ranking as in text-embeddings-inference (/rerank), Jina and Cohere's version 1 (/v1/rerank) and 2 (/v2/rerank).
 
 https://huggingface.github.io/text-embeddings-inference, https://api.jina.ai/redoc, https://docs.cohere.com/reference/rerank
 """
@@ -11,13 +10,11 @@ from typing import Any, Literal
 import numpy as np
 import orjson
 
-from keras_bert.files.json_files import declared
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signatures
 from keras_bert.serving import tensors
 
 Form = Literal["tei", "v1", "v2"]
 PATHS: dict[str, Form] = {"/rerank": "tei", "/v1/rerank": "v1", "/v2/rerank": "v2"}
-_PATH_OF = {form: path for path, form in PATHS.items()}
 _QUERY, _DOCUMENT = "text", "text_pair"  # inputs of a model
 
 
@@ -41,14 +38,13 @@ def only_model(models: Mapping[str, Any]) -> str:
 
 class Request:
     """A request, JSON: the name of the `model`, None for the only one that re-ranks; the query; the documents, not
-    checked; and whether the response `returns_texts`. The message of a `RequestError` begins with the key whose value
-    is wrong."""
+    checked; and whether the response `returns_texts`. A `RequestError` begins with the key of the wrong value."""
 
     signature = DEFAULT
 
-    def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, form: Form) -> None:
-        self._form, values = form, tensors.parse(body, limits, reserve)
-        tensors.check_keys(values, declared()[_PATH_OF[form]])
+    def __init__(self, body: bytes, limits: tensors.Limits, reserve: tensors.Reserve, path: str) -> None:
+        self._form, values = (form := PATHS[path]), tensors.parse(body, limits, reserve)
+        tensors.check_keys(values, path)
         self._keys = {_QUERY: "query", _DOCUMENT: "texts" if form == "tei" else "documents"}
         self.model, self._query = values.get("model"), values.get("query")
         key, top_n = self._keys[_DOCUMENT], values.get("top_n")
@@ -63,9 +59,8 @@ class Request:
                            for document in documents]
         self._top_n = len(documents) if top_n is None else top_n
         self._raw_scores = form == "tei" and _read_bool(values, "raw_scores", False)
-        self.returns_texts = {
-            "tei": lambda: _read_bool(values, "return_text", False),
-            "v1": lambda: _read_bool(values, "return_documents", True), "v2": lambda: False}[form]()
+        self.returns_texts = (form == "tei" and _read_bool(values, "return_text", False)
+                              or form == "v1" and _read_bool(values, "return_documents", True))
 
     def inputs(self, name: str, signatures: Signatures, limits: tensors.Limits) -> tuple[Arrays, dict[str, str]]:
         """Returns the query and the documents as the inputs of a model, and the keys of these inputs in the request.

@@ -94,9 +94,8 @@ def is_address(host: str) -> bool:
 
 
 def find_versions(path: str) -> dict[int, str]:
-    """Returns the folders of the versions under `path`, in TensorFlow Serving's folder structure, whose numbers are
-    int64. If `path` is a SavedModel or a LiteRT folder itself, it is version 1. Raises an `InputError` if `path` cannot
-    be read."""
+    """Returns the folders of the versions under `path` by their numbers, int64, as TensorFlow Serving names them. If
+    `path` is a SavedModel or a LiteRT folder itself, it is version 1. Raises an `InputError` if it cannot be read."""
     if is_saved_model(path) or is_litert(path):
         return {1: path}
     with reading(path):

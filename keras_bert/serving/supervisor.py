@@ -42,13 +42,10 @@ _STDERR_LOCK = threading.Lock()
 
 
 def supervise(settings: Settings) -> None:
-    """Serves until SIGTERM or SIGINT; replaces ports of 0, `workers`, `threads` and `tensorflow`. Raises an
-    `InputError` if there is neither a model nor an empty folder at a path, a port is in use, or a setting does not fit
-    the models.
-
-    Workers accept connections once they have loaded their models. If none is ready, one accepts early, to report that
-    models are loading; the others start after it.
-    """
+    """Serves until SIGTERM or SIGINT; replaces ports of 0, `workers`, `threads` and `tensorflow`. Workers accept
+    connections once they have loaded their models. If none is ready, one accepts early, to report that models are
+    loading; the others start after it. Raises an `InputError` if there is neither a model nor an empty folder at a
+    path, a port is in use, or a setting does not fit the models."""
     versions = {name: None if os.path.isdir(path) and is_empty(path) else find_first_version(path)
                 for name, path in settings.models.items()}
     settings.check_litert(versions)
@@ -74,7 +71,10 @@ def supervise(settings: Settings) -> None:
             settings, port=listener.getsockname()[1], grpc_port=grpc_port, tensorflow=tensorflow, workers=count,
             threads=max(1, cores // count))
         _announce(settings, versions, without_grpc)
-        log = _Log()
+        reader, writer = os.pipe()  # this process's own log, like those of the workers
+        logs.configure(writer)
+        stack.callback(_copy_in_thread(os.fdopen(reader, "rb")).join, 1)  # not forever: nobody may read the log
+        stack.callback(os.close, writer)
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
         workers = [_Worker(number, settings, listener, folder) for number in range(count)]
         stop_signal = signal.SIGTERM
@@ -89,24 +89,10 @@ def supervise(settings: Settings) -> None:
             listener.close()
         finally:
             _stop(workers, stop_signal, settings.drain_s + settings.grace_s)
-            log.close()
-
-
-class _Log:
-    """The supervisor's own log: a pipe like those of the workers."""
-
-    def __init__(self) -> None:
-        reader, self._writer = os.pipe()  # not inherited
-        logs.configure(self._writer)
-        self._thread = _copy_in_thread(os.fdopen(reader, "rb"))
-
-    def close(self) -> None:
-        os.close(self._writer)
-        self._thread.join(1)  # not forever: nobody may read the log
 
 
 def _why_not_grpc(tensorflow: bool) -> str:
-    """Returns why gRPC is off; an empty string if it is not."""
+    """Returns why gRPC is off; "" if it is on."""
     if not tensorflow:
         return "its messages need TensorFlow, which LiteRT folders do not"
     if not all(map(importlib.util.find_spec, ("grpc", "grpc_health", "tensorflow_serving"))):
@@ -116,20 +102,15 @@ def _why_not_grpc(tensorflow: bool) -> str:
 
 class _Worker:
     """One worker, whose process is started again when it dies: after 0.5 s or, if it had never been ready, after a
-    pause that doubles each time, up to `_MAX_PAUSE`.
-
-    Attributes:
-        process: the process, if there is one.
-        is_ready: True if it accepts connections, and has tried to load its models.
-    """
+    pause that doubles each time, up to `_MAX_PAUSE`. `due` is the end of the pause by `time.monotonic`."""
 
     process: subprocess.Popen[bytes] | None = None
-    is_ready = False
+    is_ready = False  # True if it accepts connections, and has tried to load its models
+    log: threading.Thread  # copies what the process writes
     _control: socket.socket  # connected to the standard input of the process
-    _log: threading.Thread  # copies what the process writes
 
     def __init__(self, number: int, settings: Settings, listener: socket.socket, folder: str) -> None:
-        self._number, self._due, self._pause = number, 0.0, 0.5
+        self._number, self.due, self._pause = number, 0.0, 0.5
         self._settings = json.dumps(dataclasses.asdict(settings)) + "\n"
         self._descriptor, self._folder = listener.fileno(), folder
         self._environment = {
@@ -137,9 +118,6 @@ class _Worker:
             # not, and threads that share one wait for each other.
             "MALLOC_ARENA_MAX": "1" if settings.tensorflow else str(1 + settings.threads),
             "TOKENIZERS_PARALLELISM": "false"}  # each call has one core
-
-    def is_due(self) -> bool:
-        return not self.process and time.monotonic() >= self._due
 
     def start(self, accepts_at_once: bool) -> None:
         self._control, standard_input = socket.socketpair()
@@ -150,7 +128,7 @@ class _Worker:
                 env=self._environment | os.environ | {"PROMETHEUS_MULTIPROC_DIR": self._folder,
                                                       metrics.WORKER: str(self._number)})
         assert self.process.stderr  # a pipe
-        self._log = _copy_in_thread(self.process.stderr)
+        self.log = _copy_in_thread(self.process.stderr)
         with contextlib.suppress(OSError):  # the process has died at once
             # Not as an argument, where others could read the token. The worker stops when this socket is closed.
             self._control.sendall(self._settings.encode())
@@ -164,25 +142,12 @@ class _Worker:
             self.is_ready = self.is_ready or self._control.recv(1) != b""
         if self.process.poll() is not None:
             self._pause = 0.5 if self.is_ready else min(2 * self._pause, _MAX_PAUSE)
-            self._due = time.monotonic() + self._pause
+            self.due = time.monotonic() + self._pause
             logs.logger.error({"event": "died", "worker": self.process.pid, "exit_status": self.process.returncode,
                                "restart_s": self._pause})
             mark_process_dead(self._number, self._folder)  # removes its gauges
             self._control.close()
             self.process, self.is_ready = None, False
-
-    def send_signal(self, number: signal.Signals) -> None:
-        if self.process:
-            self.process.send_signal(number)
-
-    def wait(self, end: float) -> None:
-        """Waits until the process has ended and its log is copied; kills it if it does not end in time."""
-        if self.process:
-            try:
-                self.process.wait(max(0, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-            self._log.join(1)
 
 
 def _keep_running(workers: Sequence[_Worker]) -> None:
@@ -191,17 +156,24 @@ def _keep_running(workers: Sequence[_Worker]) -> None:
         worker.check()
     for worker in workers:
         is_alone = not any(other.process for other in workers)
-        if worker.is_due() and (is_alone or any(other.is_ready for other in workers)):
+        is_due = not worker.process and time.monotonic() >= worker.due
+        if is_due and (is_alone or any(other.is_ready for other in workers)):
             worker.start(accepts_at_once=is_alone)
 
 
 def _stop(workers: Iterable[_Worker], number: signal.Signals, seconds: float) -> None:
-    """Passes a signal on to the workers, which end after `seconds` at most; kills those that do not."""
-    for worker in workers:
-        worker.send_signal(number)
+    """Passes a signal on to the workers, which end after `seconds` at most; kills those that do not. Returns when their
+    logs are copied."""
+    running = [(worker.process, worker.log) for worker in workers if worker.process]
+    for process, _ in running:
+        process.send_signal(number)
     end = time.monotonic() + seconds + 5
-    for worker in workers:
-        worker.wait(end)
+    for process, log in running:
+        try:
+            process.wait(max(0, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        log.join(1)
 
 
 def _copy_in_thread(log: IO[bytes]) -> threading.Thread:
@@ -211,9 +183,8 @@ def _copy_in_thread(log: IO[bytes]) -> threading.Thread:
 
 
 def _copy_log(log: Iterable[bytes]) -> None:
-    """Copies a log to standard error. If that fails, for example because the disk is full, tries again; meanwhile, the
-    pipe of the log fills. Lines that are not JSON, which C++ libraries and crashes write, become the message of a JSON
-    line."""
+    """Copies a log to standard error. If that fails, for example because the disk is full, tries again; meanwhile, its
+    pipe fills. Lines of C++ libraries and crashes, which are not JSON, become messages of JSON lines."""
     for line in log:
         if not line.startswith(b'{"time": "'):
             logs.logger.error(line.decode(errors="replace").rstrip())
@@ -244,13 +215,11 @@ def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None], w
     """Writes the addresses and models for the person who started the server; the log that follows is JSON."""
     http = format_address(settings.host, settings.port)
     rpc = "" if settings.grpc_port is None else f" and gRPC at {format_address(settings.host, settings.grpc_port)}"
-    lines = [f"http://{http}/v1/models/NAME:predict{rpc}; workers: {settings.workers}, threads of each: "
-             f"{settings.threads}"]
+    print_error(f"http://{http}/v1/models/NAME:predict{rpc}; workers: {settings.workers}, threads of each: "
+                f"{settings.threads}")
     for name, path in settings.models.items():
-        lines.append(f"{name} is {path}" if versions[name] else f"warning: {name} is {path}, which has no version yet")
+        print_error(f"{name} is {path}" if versions[name] else f"warning: {name} is {path}, which has no version yet")
     if without_grpc:
-        lines.append(f"gRPC is off: {without_grpc}")
+        print_error(f"gRPC is off: {without_grpc}")
     if not settings.token and settings.host not in ("127.0.0.1", "::1", "localhost"):
-        lines.append("warning: the server is reachable from other machines without a token; --token_file=FILE sets one")
-    for line in lines:
-        print_error(line)
+        print_error("warning: the server is reachable from other machines without a token; --token_file=FILE sets one")

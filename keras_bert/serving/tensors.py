@@ -1,7 +1,5 @@
 """TensorFlow Serving's JSON (tensorflow/serving, g3doc/api_rest.md): requests to arrays, and arrays to responses.
-
-Strings are object arrays of bytes. Rows are counted from 1.
-"""
+Strings are object arrays of bytes. Rows are counted from 1."""
 
 import asyncio
 import base64
@@ -17,7 +15,7 @@ import numpy as np
 import orjson
 from pydantic_core import from_json
 
-from keras_bert.files.json_files import Keys
+from keras_bert.files.json_files import declared
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, Signature, Signatures, Spec
 
 
@@ -90,20 +88,13 @@ def find_signature(signatures: Signatures, name: str) -> Signature:
     return signatures[name]
 
 
-class PredictRequest(NamedTuple):
-    """A request to a signature. If it has rows ("instances"), the response must have rows too."""
-
-    signature: str
-    inputs: Arrays
-    is_rows: bool
-
-
 Reserve = Callable[[int], object]  # reserves memory for so many bytes, or raises a `RequestError`
 
 
 def read_request(body: bytes, signatures: Signatures, limits: Limits = Limits(),
-                 reserve: Reserve = lambda size: None) -> PredictRequest:
-    """Reads the JSON of a predict request. A `RequestError` names the key, the row and what was expected."""
+                 reserve: Reserve = lambda size: None) -> tuple[str, Arrays, bool]:
+    """Returns the signature and the inputs of a predict request, JSON, and True if it has rows ("instances"): then the
+    response must have rows, too. A `RequestError` names the key, the row and what was expected."""
     request = parse(body, limits, reserve)
     name = request.get("signature_name", DEFAULT)
     check_rules(("signature_name", name, "a string", isinstance(name, str)))
@@ -115,18 +106,15 @@ def read_request(body: bytes, signatures: Signatures, limits: Limits = Limits(),
     key = "instances" if is_rows else "inputs"
     columns = _columns_of_rows(request[key], specs) if is_rows else _columns(request[key], specs)
     inputs = {column: to_array(columns[column], spec, f"{key}: {column}", limits) for column, spec in specs.items()}
-    return PredictRequest(name, inputs, is_rows)
+    return name, inputs, is_rows
 
 
 def write_response(outputs: Arrays, rows: int | None = None, classes: bytes = b"") -> bytes:
-    """Returns the body of the response to a predict request, JSON.
-
-    A float is the shortest decimal that reads back as the same float32 or float64; NaN and infinities, which JSON does
-    not have, are null (TensorFlow Serving writes NaN). In strings, bytes that are not UTF-8 become U+FFFD, but outputs
-    whose name ends in `_bytes` are base64. `rows` is the number of rows ("instances") of the request, None if it had
-    columns ("inputs"). If the outputs do not have as many, raises a `RequestError`. `classes` are the names of the
-    classes, JSON; rows with probabilities get them beside.
-    """
+    """Returns the body of the response to a predict request, JSON. A float is the shortest decimal that reads back as
+    the same float32 or float64; NaN and infinities, which JSON lacks, are null (TensorFlow Serving writes NaN). In
+    strings, bytes that are not UTF-8 become U+FFFD, but outputs whose name ends in `_bytes` are base64. `rows` is the
+    number of rows ("instances") of the request, None if it had columns ("inputs"); raises a `RequestError` if the
+    outputs have another. `classes` are the names of the classes, JSON; rows with probabilities get them, too."""
     if rows is not None and {array.shape[:1] for array in outputs.values()} != {(rows,)}:
         raise RequestError(
             400, "the outputs do not have one row for each instance: ask with inputs instead of instances")
@@ -145,8 +133,7 @@ _BYTES, _SEPARATOR = 3, 64  # the memory of JSON, its objects and their arrays, 
 
 
 def count_separators(body: bytes) -> Separators:
-    """Counts the separators of JSON; of invalid JSON, the numbers mean nothing. Uses NumPy, which lets other threads
-    run."""
+    """Counts the separators of valid JSON. Uses NumPy, which lets other threads run."""
     brackets, commas, start, in_string = 0.0, 0.0, 0, False
     while start < len(body):
         block = np.frombuffer(body, np.uint8, min(_BLOCK, len(body) - start), start)
@@ -191,16 +178,16 @@ def parse(body: bytes, limits: Limits, reserve: Reserve) -> dict[str, Any]:
 
 
 def check_rules(*rules: tuple[str, Any, str, object]) -> None:
-    """Raises a `RequestError` that names the first key whose value breaks its rule: the key, its value, what it must
-    be, and True if it is."""
+    """Raises a `RequestError` for the first broken rule: a key, its value, what that must be, and True if it is."""
     for key, value, rule, holds in rules:
         if not holds:
             raise RequestError(400, f"{key}: must be {rule}; got {show(value)}")
 
 
-def check_keys(values: Mapping[str, Any], keys: Keys) -> None:
+def check_keys(values: Mapping[str, Any], path: str) -> None:
     """Raises a `RequestError` if a key of a request has a value with which other servers would answer differently.
     Unknown keys are ignored, because clients send what only some servers know."""
+    keys = declared()[path]
     for key, rule in keys.differences(values).items():
         raise RequestError(400, f"{key}: {rule}; the keys of this request are {', '.join(keys.applied.split())}")
 
@@ -316,8 +303,7 @@ def _float(info: np.finfo) -> Callable[[Any], float]:
 
 
 def show(value: Any) -> str:
-    """Returns a value as text for an error message: truncated JSON, in ASCII so that lone surrogates can be sent; or
-    `a list of 5`."""
+    """Returns a value as text for a message: `a list of 5`, or truncated JSON, in ASCII because of lone surrogates."""
     if isinstance(value, (dict, list)) and len(value) > 3:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     text = json.dumps(value)
@@ -360,8 +346,8 @@ _CONVERTERS = concurrent.futures.ThreadPoolExecutor(2, "converter")
 
 
 async def in_thread_if_large(size: int, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
-    """Returns the result of a function; calls it in a thread if what it converts has many bytes, so that the event loop
-    answers others meanwhile."""
+    """Returns the result of a function. Calls it in a thread if it converts many bytes, so that the event loop can
+    answer other requests meanwhile."""
     if size <= _SMALL:
         return function(*arguments)
     return await asyncio.get_running_loop().run_in_executor(_CONVERTERS, function, *arguments)

@@ -20,7 +20,7 @@ _RESPONSE = 6  # bytes of memory for each byte of the outputs: these, their JSON
 
 class LoadedVersion:
     """A loaded version of the model with this name, with the queue of its requests and the threads that run their
-    batches. `leases` is the number of requests that use it."""
+    batches. As a context manager, counts in `leases` the blocks that use it."""
 
     def __init__(self, name: str, number: int, model: ServedModel, settings: ModelSettings) -> None:
         self.number, self.model, self.leases = number, model, 0
@@ -34,6 +34,13 @@ class LoadedVersion:
         self._batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue, settings.timeout_s,
                                 model.parallel)
         self._batching = asyncio.create_task(self._batcher.work())
+
+    def __enter__(self) -> "LoadedVersion":
+        self.leases += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.leases -= 1
 
     async def answer(self, body: bytes, entry: Entry, memory: RequestMemory) -> bytes:
         """Answers a predict request, JSON to JSON; see `predict`."""

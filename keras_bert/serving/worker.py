@@ -8,7 +8,6 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
 from typing import cast
 
 from keras_bert.serving import logs
@@ -27,21 +26,11 @@ KEEP_ALIVE_S = 75  # longer than load balancers keep an idle connection, commonl
 SWITCH_S = 0.001  # seconds between switches of threads, so that the event loop soon gets its turn; Python's are 5 ms
 
 
-class HttpServer(uvicorn.Server):
-    """A uvicorn server without signal handlers; `_serve` stops it together with gRPC."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 def main(descriptor: int, accepts_at_once: int) -> None:
     """Serves on the socket with this file descriptor until the supervisor, which listens on it, stops it or has ended.
-    Accepts connections when the models are loaded or, if `accepts_at_once`, before.
-
-    Standard input is a socket to the supervisor. It has the settings, one line of JSON, and ends when the supervisor
-    ends; this process writes to it when it is ready.
-    """
+    Accepts connections when the models are loaded or, if `accepts_at_once`, before. Standard input is a socket to the
+    supervisor: it has the settings, one line of JSON, and ends with the supervisor. This process writes to it when it
+    is ready."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
     sys.setswitchinterval(SWITCH_S)
@@ -53,8 +42,10 @@ def main(descriptor: int, accepts_at_once: int) -> None:
         create_app(models), http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=cast(int, models.settings.grace_s))  # asyncio takes a float, too
+    http = uvicorn.Server(config)
+    http.capture_signals = contextlib.nullcontext  # type: ignore[assignment,method-assign]  # `_serve` has handlers
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_serve(models, HttpServer(config), socket.socket(fileno=descriptor), bool(accepts_at_once)))
+        runner.run(_serve(models, http, socket.socket(fileno=descriptor), bool(accepts_at_once)))
 
 
 def import_tensorflow() -> None:
@@ -67,7 +58,7 @@ def import_tensorflow() -> None:
         del sys.modules["keras"]
 
 
-async def _serve(models: ModelServer, http: HttpServer, listener: socket.socket, accepts_at_once: bool) -> None:
+async def _serve(models: ModelServer, http: uvicorn.Server, listener: socket.socket, accepts_at_once: bool) -> None:
     loop, settings = asyncio.get_running_loop(), models.settings
     drain, stop = asyncio.Event(), asyncio.Event()
 
