@@ -102,5 +102,5 @@ def test_finetune_learns_from_packed_rows(tmp_path, intents):
 
 
 def test_pack_is_for_one_answer_a_text(tmp_path, intents):
-    with pytest.raises(InputError, match="^pack must be left out unless task is intent or classify or multilabel or "):
+    with pytest.raises(InputError, match="^pack must be left out unless task is classify or intent or multilabel or "):
         finetune(*intents, model="minilm", output=tmp_path / "model", task="tag", pack=True)

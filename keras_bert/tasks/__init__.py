@@ -53,8 +53,8 @@ def find_task(name: object) -> type[Task]:
     """Returns the class of a task; raises an InputError if none of this name is registered."""
     if not isinstance(name, str) or name not in TASKS:
         raise InputError(Option("task"), f" must be one of {', '.join(TASKS)}; got {name!r:.100}"
-                         f"{did_you_mean(name, TASKS)}; a task of your own must be registered first: ",
-                         Option("import=MODULE"))
+                         f"{did_you_mean(name, TASKS)}; for a task of your own, import its module first, a "
+                         "command by --import=MODULE")
     return TASKS[name]
 
 
