@@ -1,5 +1,4 @@
-"""`BertTokenizer`, which converts texts to WordPiece ids with the `tokenizers` library, outside the TensorFlow
-graph."""
+"""`BertTokenizer`, which converts texts to WordPiece ids with the `tokenizers` library."""
 
 import os
 import sys
@@ -36,14 +35,12 @@ class BertTokenizer:
             capital letters.
         strip_accents: if True, decomposes the text (NFD) and drops combining marks. Defaults to `lower_case`.
         split_cjk: if True, makes each CJK ideograph a word.
-        normalization: `NFC` or `none`. Stripping accents decomposes Hangul syllables into jamo, which is right for a
-            vocabulary of jamo but not for one of syllables. If None, uses `NFC`, which composes the syllables again, if
-            accents are stripped and the vocabulary spells Korean in syllables.
+        normalization: `NFC` or `none`. Stripping accents decomposes Hangul syllables into jamo; `NFC` composes them
+            again. If None, `NFC` if accents are stripped and the vocabulary spells Korean in syllables.
         max_length: maximum number of ids of an input, unless a call gives another. If None, 128.
         has_segments: if False, the second text of a pair has the segment id 0 too, for encoders with one segment type:
             RoBERTa, DistilBERT.
-        truncation_side: the end at which a text that is too long is cut: `right`, or `left`, which keeps its last
-            tokens.
+        truncation_side: the end at which a long text is cut: `right`, or `left`, which keeps its last tokens.
         max_word_length: maximum number of characters of a word; longer words become [UNK]. 200 in google-research/bert,
             100 in transformers.
     """
@@ -59,9 +56,8 @@ class BertTokenizer:
         if normalization is None:
             normalization = "NFC" if strip_accents and holds_hangul_syllables(self.vocabulary) else "none"
         self.rules = Rules(lower_case, strip_accents, split_cjk, normalization)
-        self.max_length = max_length
-        self.has_segments = has_segments
-        self.truncation_side, self.max_word_length = truncation_side, max_word_length
+        self.max_length, self.max_word_length = max_length, max_word_length
+        self.has_segments, self.truncation_side = has_segments, truncation_side
         ids = {token: index for index, token in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
             ids[token] for token in ("[PAD]", UNKNOWN, "[CLS]", "[SEP]"))
@@ -77,9 +73,8 @@ class BertTokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
-        """Reads the vocabulary, the rules and the maximum length from the files of a folder: one that this package
-        wrote, or one of transformers, sentence-transformers, KerasHub or Google. See `read_tokenizer_files`; what no
-        file says is guessed, with a warning.
+        """Reads a folder that this package, transformers, sentence-transformers, KerasHub or Google wrote, see
+        `read_tokenizer_files`. What no file says is guessed, with a warning.
 
         Raises:
             InputError: the folder has no vocabulary, or its tokenizer is not BERT's, or does what this one does not.
@@ -102,8 +97,8 @@ class BertTokenizer:
         return cls(files.vocabulary, **files.arguments)
 
     def save_settings(self, folder: Path, **additional: Any) -> None:
-        """Writes `tokenizer_config.json` with Hugging Face's names of the settings; `normalization` is an addition of
-        this package. `additional` are more names and values, which replace these."""
+        """Writes `tokenizer_config.json` with Hugging Face's names of the settings; only this package reads
+        `normalization`. The values of `additional` replace these."""
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.rules.lower_case,
                     "strip_accents": self.rules.strip_accents, "tokenize_chinese_chars": self.rules.split_cjk,
                     "normalization": self.rules.normalization}
@@ -131,8 +126,7 @@ class BertTokenizer:
         return [encoding.ids for encoding in self.wordpiece.encode_batch_fast(self._normalized(name, texts, needed))]
 
     def _normalized(self, name: str, texts: Iterable[str], needed: int = sys.maxsize) -> list[str]:
-        """Returns the words of each text, see `Rules.normalize`; of a long text those of a `part` with the `needed`
-        number of ids. Messages call the texts `name`."""
+        """Returns the words of each text, or of its `part`, see `Rules.normalize`. Messages call the texts `name`."""
         texts, long = as_texts(name, texts), _CHARACTERS * needed
         try:
             return [self.rules.normalize(text if len(text) <= long else self.part(text, needed)) for text in texts]
@@ -141,8 +135,8 @@ class BertTokenizer:
             raise
 
     def part(self, text: str, needed: int) -> str:
-        """Returns a part of a text, from the end that is not cut, with at least the `needed` number of ids, or the text
-        if it has fewer. The ids of the part are those of the text there."""
+        """Returns a part of a text, from the end that is not cut, with at least the `needed` number of ids, which are
+        those of the text there; or the text if it has fewer."""
         size, is_right = _CHARACTERS * needed, self.truncation_side == "right"
         while size < len(text) // 4:  # to tokenize the part again takes longer than the rest of a shorter text
             border = self.rules.border.search(text, size if is_right else len(text) - size)
@@ -153,8 +147,8 @@ class BertTokenizer:
         return text
 
     def flat_ids(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the concatenated ids of all texts and the number of ids of each text: int32 [ids], int64 [texts]. For
-        many short texts, takes a third of the time of `ids`."""
+        """Returns the concatenated ids of all texts, int32 [ids], and the number of ids of each text, int64 [texts], in
+        a third of the time of `ids` for many short texts."""
         # A "[SEP]" in a text itself does not become this token, because the rules split off its brackets.
         words = "".join(f"{text} [SEP] " for text in self._normalized("texts", texts))
         ids = np.array(self.wordpiece.encode_batch_fast([words])[0].ids, np.int32)
@@ -169,16 +163,15 @@ class BertTokenizer:
 
     def pack(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
              max_length: int | None = None) -> list[tuple[list[int], int]]:
-        """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids; if it is
-        None, to the tokenizer's `max_length`. Truncates at the tokenizer's `truncation_side`, the longer text of a pair
-        first.
+        """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids, by
+        default the tokenizer's, at its `truncation_side`, the longer text of a pair first.
 
         Returns:
             a list of (ids, number of ids in segment 0), not padded.
 
         Raises:
-            InputError: `max_length` is below 3, or the texts are one text, a table, or not as many as their pairs; or
-                one of them is no text, and the message names its row.
+            InputError: `max_length` is below 3; the texts are one text, a table, or not as many as their pairs; or one
+                of them is no text, and the message names its row.
         """
         return self.pack_with_cuts(texts, text_pairs, max_length)[0]
 
@@ -197,11 +190,10 @@ class BertTokenizer:
         seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs, max_length)
         if len(firsts) != len(seconds):
             raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
-        packed = [self.with_segments(*packing.pack(first, second, self.cls_id, self.sep_id, max_length,
-                                                   self.truncation_side))
-                  for first, second in zip(firsts, seconds)]
-        room = max_length - (2 if text_pairs is None else 3)
-        return packed, [index for index, (first, second) in enumerate(zip(firsts, seconds))
+        texts_of_rows, room = [*zip(firsts, seconds)], max_length - (2 if text_pairs is None else 3)
+        packed = [self.with_segments(*packing.pack(*row, self.cls_id, self.sep_id, max_length, self.truncation_side))
+                  for row in texts_of_rows]
+        return packed, [index for index, (first, second) in enumerate(texts_of_rows)
                         if len(first) + len(second or ()) > room]
 
     def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None, max_length: int | None = None,
