@@ -16,7 +16,7 @@ from keras_bert.pretraining.input import PretrainingInput
 from keras_bert.pretraining.loop import train_phases
 from keras_bert.pretraining.prepare import Options, Prepared, prepare, trainer_kind
 from keras_bert.training import pictures
-from keras_bert.training.checkpoints import Checkpoints, Progress
+from keras_bert.training.checkpoints import Progress
 from keras_bert.training.report import VERSIONS, write_metrics
 from keras_bert.training.run import Output, TrainingLog, enable_determinism, peak
 from keras_bert.weights import native
@@ -44,9 +44,9 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     `batch_size` are each one value for all phases, or a list with one value per phase.
 
     If a run is stopped or killed, run the same command again with the same versions (see `Checkpoints`): it resumes
-    from its last checkpoint. The final weights are bit-identical on one CPU, and on a GPU with `deterministic`. The
-    checkpoint is kept in `output`.checkpoints until training finishes. With multiple workers, run the same command
-    on each. The first one writes; all must be able to read the folder. If one is lost, the others end too.
+    from its last checkpoint, in `output`.checkpoints. The final weights are bit-identical on one CPU, and on a GPU with
+    `deterministic`. With multiple workers, run the same command on each. The first one writes; all must be able to read
+    the folder. If one is lost, the others end too.
 
     Args:
         train: Folder of make-pretraining-data, or a glob of TFRecord files with the Model Garden's features; one per
@@ -102,22 +102,17 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     trainer = prepared.trainer
     checkpoints, is_written = folder.open(prepared.run, trainer.is_chief)
     if not is_written:
-        log = TrainingLog(prepared.steps, "tokens", options.log_dir, peak())
-        progress = _fit(prepared, checkpoints, log)
+        total = sum(phase.steps for phase in prepared.phases)
+        log = TrainingLog(total, "tokens", options.log_dir, peak())
+        with _naming_errors(prepared.inputs, options.distribution_strategy, checkpoints.folder):
+            progress = train_phases(trainer, prepared.phases, checkpoints, log, save_steps=options.save_steps,
+                                    eval_steps=options.eval_steps or -(-total // 10))
         if trainer.is_chief:
             _write(prepared, progress, log.rate)
     if trainer.is_chief:
         checkpoints.remove()
     trainer.mean_over_processes(0.0)  # the other workers wait for the chief here
     return load_model(options.output)
-
-
-def _fit(prepared: Prepared, checkpoints: Checkpoints, log: TrainingLog) -> Progress:
-    """Trains the model to the end, from the last checkpoint if there is one."""
-    options = prepared.options
-    with _naming_errors(prepared.inputs, options.distribution_strategy, checkpoints.folder):
-        return train_phases(prepared.trainer, prepared.phases, checkpoints, log, save_steps=options.save_steps,
-                            eval_steps=options.eval_steps or -(-prepared.steps // 10))
 
 
 @contextlib.contextmanager
@@ -158,9 +153,8 @@ def _write(prepared: Prepared, progress: Progress, tokens_per_second: float) -> 
 
 def baselines(trained: Iterable[dict[str, np.ndarray]], held_out: Iterable[dict[str, np.ndarray]], vocab_size: int,
               next_sentence: bool) -> dict[str, float]:
-    """Returns the scores on held-out examples of guesses without a model, which know the training examples alone:
-    `majority` always guesses the most frequent token or label; `unigram` guesses each token with the probability of its
-    frequency, each token counted once more than it occurs."""
+    """Returns the scores on held-out examples of guesses by the counts of the training examples: `majority` always
+    guesses the most frequent token or label; `unigram` guesses each token with its frequency, counted once more."""
     (known, known_labels), (found, labels) = (
         _counts(batches, vocab_size, next_sentence) for batches in (trained, held_out))
     guessed, found = (known + 1) / (known + 1).sum(), found / max(found.sum(), 1)
