@@ -31,7 +31,7 @@ _DTYPES = {"ids": np.int32, "sentences": np.int64, "documents": np.int64}
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Consecutive documents of one file, none of them empty, nor their sentences."""
+    """Consecutive documents of one file. No document and no sentence is empty."""
 
     file: int
     number: int  # in its file

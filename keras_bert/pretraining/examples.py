@@ -178,8 +178,8 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
 
     First the token ids of all documents are written to temporary files in the folder, 4 bytes a token, so the memory
     does not depend on the size of the texts. A random second text comes from any other document of all `paths`. The
-    random numbers depend only on the seed, so the examples are the same for any number of processes, and with Apache
-    Beam. Without Beam, the files are the same too.
+    random numbers of a section of documents depend only on the seed and its number, so the examples are the same for
+    any number of processes, and with Apache Beam. Without Beam, the files are the same too.
 
     Args:
         paths: text, JSON Lines and Parquet files, or the path of one.

@@ -172,8 +172,7 @@ class PretrainingRecords:
         """Returns the features of a file's first intact example, None if there is none: {this package's name: (name in
         the file, size)}."""
         records = (self._files.read([number])[0] for number in range(*self._files.firsts[file:file + 2]))
-        record = next((record for record in records if record is not None), None)
-        if record is None:
+        if (record := next((record for record in records if record is not None), None)) is None:
             return None
         try:
             found = tf.train.Example.FromString(record).features.feature

@@ -57,8 +57,8 @@ def pair_sentences(corpus: Corpus, section: Section, limit: int, rng: np.random.
 
 def _of_other_documents(corpus: Corpus, documents: np.ndarray, needed: np.ndarray, rng: np.random.Generator
                         ) -> np.ndarray:
-    """Returns one span of sentences per document, int64 [documents, 2]: from a random one of a random other document
-    on, as many as have `needed` tokens, or as there are."""
+    """Returns one span of sentences per document, int64 [documents, 2]: from a random sentence of a random other
+    document on, as many as have `needed` tokens, or as there are."""
     count = len(corpus.documents) - 1
     other = (documents + rng.integers(1, count, len(documents))) % count
     begin, stop = rng.integers(corpus.documents[other], corpus.documents[other + 1]), corpus.documents[other + 1]

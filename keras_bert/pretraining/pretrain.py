@@ -154,7 +154,7 @@ def _write(prepared: Prepared, progress: Progress, tokens_per_second: float) -> 
 def baselines(trained: Iterable[dict[str, np.ndarray]], held_out: Iterable[dict[str, np.ndarray]], vocab_size: int,
               next_sentence: bool) -> dict[str, float]:
     """Returns the scores on held-out examples of guesses by the counts of the training examples: `majority` always
-    guesses the most frequent token or label; `unigram` guesses each token with its frequency, counted once more."""
+    guesses the most frequent token or label; `unigram` guesses each token as often as it occurs, plus once."""
     (known, known_labels), (found, labels) = (
         _counts(batches, vocab_size, next_sentence) for batches in (trained, held_out))
     guessed, found = (known + 1) / (known + 1).sum(), found / max(found.sum(), 1)

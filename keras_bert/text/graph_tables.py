@@ -39,7 +39,20 @@ def double_array(keys: dict[tuple[int, ...], int], symbols: int) -> DoubleArray:
         bases[node] = slots.place(np.sort(np.fromiter(children[node], np.int64)))
     only = np.fromiter((next(iter(children[node])) for node in nodes[wide:]), np.int64)
     bases[nodes[wide:]] = slots.fill_gaps(len(only)) - only
-    return _arrays(children, ids, bases, symbols)
+
+    length = int(bases.max()) + symbols
+    base, parent, depth, match, behind = (np.full(length, fill, np.int32) for fill in (0, -1, 0, -1, 0))
+    at = np.zeros(len(children), np.int64)
+    for node, below in enumerate(children):
+        slot = at[node]
+        base[slot] = bases[node]
+        for symbol, child in below.items():
+            at[child] = following = bases[node] + symbol
+            parent[following] = slot
+            depth[following] = depth[slot] + 1
+            match[following], behind[following] = (
+                (ids[child], 0) if child in ids else (match[slot], behind[slot] + 1))
+    return DoubleArray(base, parent, depth, match, behind)
 
 
 def _trie(keys: dict[tuple[int, ...], int]) -> tuple[list[dict[int, int]], dict[int, int]]:
@@ -84,22 +97,6 @@ class _Slots:
         """Returns the first `count` free slots."""
         free = np.flatnonzero(self._free)[:count]
         return np.concatenate([free, np.arange(count - len(free)) + len(self._free)])
-
-
-def _arrays(children: list[dict[int, int]], ids: dict[int, int], bases: np.ndarray, symbols: int) -> DoubleArray:
-    length = int(bases.max()) + symbols
-    base, parent, depth, match, behind = (np.full(length, fill, np.int32) for fill in (0, -1, 0, -1, 0))
-    slots = np.zeros(len(children), np.int64)
-    for node, below in enumerate(children):
-        slot = slots[node]
-        base[slot] = bases[node]
-        for symbol, child in below.items():
-            slots[child] = following = bases[node] + symbol
-            parent[following] = slot
-            depth[following] = depth[slot] + 1
-            match[following], behind[following] = (
-                (ids[child], 0) if child in ids else (match[slot], behind[slot] + 1))
-    return DoubleArray(base, parent, depth, match, behind)
 
 
 CODE_POINTS = 0x110000

@@ -189,8 +189,7 @@ class GraphTokenizer(tf.Module):
         text_start = tf.gather(tf.concat([[0], text_ends], 0), tf.searchsorted(text_ends, starts, side="right"))
 
         def ragged(values: tf.Tensor) -> tf.RaggedTensor:
-            words = tf.RaggedTensor.from_row_splits(values, token_splits, validate=False)
-            return tf.RaggedTensor.from_row_splits(words, word_splits, validate=False)
+            return tf.RaggedTensor.from_nested_row_splits(values, [word_splits, token_splits], validate=False)
 
         return (ragged(_gather(token_of, token_at) - 1), ragged(starts - text_start), ragged(limits - text_start))
 

@@ -7,7 +7,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import tokenizers
-from tokenizers import models, pre_tokenizers
 
 from keras_bert.arguments import Path, as_texts, check_texts
 from keras_bert.errors import InputError, Option
@@ -63,8 +62,8 @@ class BertTokenizer:
             ids[token] for token in ("[PAD]", UNKNOWN, "[CLS]", "[SEP]"))
         self.mask_id = ids.get("[MASK]")  # only pretraining needs it
         self.wordpiece = tokenizers.Tokenizer(
-            models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=max_word_length))
-        self.wordpiece.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+            tokenizers.models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=max_word_length))
+        self.wordpiece.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
 
     @property
     def default_length(self) -> int:
@@ -81,11 +80,9 @@ class BertTokenizer:
         """
         files = read_tokenizer_files(folder)
         if files is None:
-            if reason := other_vocabulary(folder):
-                raise InputError(reason)
             found = "it has neither" if os.path.isdir(folder) else "there is no such folder"
-            raise InputError(f"{os.fspath(folder)}: must be a folder with a WordPiece vocabulary, vocab.txt or "
-                             f"tokenizer.json; {found}")
+            raise InputError(other_vocabulary(folder) or f"{os.fspath(folder)}: must be a folder with a WordPiece "
+                             f"vocabulary, vocab.txt or tokenizer.json; {found}")
         check_followed(folder, files.differences)
         files.warn(folder)
         with naming_damage(folder):
@@ -102,12 +99,9 @@ class BertTokenizer:
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.rules.lower_case,
                     "strip_accents": self.rules.strip_accents, "tokenize_chinese_chars": self.rules.split_cjk,
                     "normalization": self.rules.normalization}
-        if self.max_length is not None:
-            settings["model_max_length"] = self.max_length
-        if self.truncation_side != "right":
-            settings["truncation_side"] = self.truncation_side
-        if self.max_word_length != MAX_WORD_LENGTH:
-            settings["max_input_chars_per_word"] = self.max_word_length
+        optional = {"model_max_length": (self.max_length, None), "truncation_side": (self.truncation_side, "right"),
+                    "max_input_chars_per_word": (self.max_word_length, MAX_WORD_LENGTH)}
+        settings |= {name: value for name, (value, default) in optional.items() if value != default}
         if not self.has_segments:
             settings["model_input_names"] = ["input_ids", "attention_mask"]
         write_json(os.path.join(folder, CONFIG), settings | additional)

@@ -349,8 +349,7 @@ def _max_length(folder: str, lengths: dict[str, Any], positions: int | None) -> 
 
 def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     """Reads the tokenizer of a KerasHub preset; `stored` is its `tokenizer.json`."""
-    path = os.path.join(folder, KERAS_HUB_VOCABULARY)
-    if not os.path.exists(path):
+    if not os.path.exists(path := os.path.join(folder, KERAS_HUB_VOCABULARY)):
         return None
     preset = Record(os.path.join(folder, TOKENIZER), "", stored)
     preset.one_of("class_name", ["BertTokenizer"], cure=f"; {INSTEAD}")

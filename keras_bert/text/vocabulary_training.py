@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
 
 from keras_bert.arguments import Count, Path, Share, as_list, check
 from keras_bert.errors import InputError, Option
@@ -44,8 +43,8 @@ class TrainedVocabulary:
         """Returns a `tokenizers.Tokenizer` that splits the words of `rules.normalize` in the order of the merges."""
         ids = {token: index for index, token in enumerate(self.tokens)}
         tokenizer = tokenizers.Tokenizer(
-            models.BPE(ids, self.merges, unk_token=UNKNOWN, continuing_subword_prefix=CONTINUES))
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+            tokenizers.models.BPE(ids, self.merges, unk_token=UNKNOWN, continuing_subword_prefix=CONTINUES))
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
         return tokenizer
 
 
@@ -174,11 +173,11 @@ def _merge(counts: Mapping[str, int], characters: list[str], vocab_size: int,
     scale = max(math.ceil(sum(count * (len(word) + 1) for word, count in counts.items()) / FED_CHARACTERS), 1)
     # The characters are passed as special tokens, which the trainer numbers in the given order. It would number other
     # characters in the random order of a hash map, and it uses these numbers to break ties between pairs.
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size, min_frequency=math.ceil(min_frequency / scale),
-                                  special_tokens=[*SPECIALS, *characters], limit_alphabet=vocab_size,
-                                  continuing_subword_prefix=CONTINUES, show_progress=False)
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size, min_frequency=math.ceil(min_frequency / scale), show_progress=False,
+        special_tokens=[*SPECIALS, *characters], limit_alphabet=vocab_size, continuing_subword_prefix=CONTINUES)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.train_from_iterator(_repeated(counts, scale), trainer)
     model = json.loads(tokenizer.to_str())["model"]
     return sorted(model["vocab"], key=model["vocab"].get), [(first, second) for first, second in model["merges"]]
