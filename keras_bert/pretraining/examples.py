@@ -28,7 +28,6 @@ from keras_bert.processes import map_in_order
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 SETTINGS = "pretraining_data.json"
-_Length = Annotated[int, Rule("from 5 to 8192", lambda value: 5 <= value <= 8192)]  # of two texts, a token each
 _TOKENIZING = 0.2  # of the time, about
 _CHUNK = 2**19  # tokens per array of examples; bounds the memory that a large document needs
 
@@ -49,7 +48,8 @@ class PretrainingSettings:
         seed: seed of the random numbers. The same seed, settings and files give the same examples.
     """
 
-    max_length: _Length = 128
+    # At least [CLS], two texts of one token, and a [SEP] after each.
+    max_length: Annotated[int, Rule("from 5 to 8192", lambda value: 5 <= value <= 8192)] = 128
     max_predictions_per_seq: Count | None = None
     next_sentence: bool = True
     masking: Literal["static", "dynamic"] = "static"

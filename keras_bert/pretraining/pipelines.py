@@ -5,7 +5,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
-from apache_beam.metrics import Metrics
 
 from keras_bert.arguments import Path
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
@@ -44,11 +43,11 @@ class Pipelines:
 
 
 def _tokenize(block: Block, write_part: Callable[[Block], int]) -> None:
-    Metrics.counter(__name__, "documents").inc(write_part(block))
+    beam.metrics.Metrics.counter(__name__, "documents").inc(write_part(block))
 
 
 def _records(section: Section, make: MakeExamples) -> Iterator[bytes]:
     for examples, counts in make(section):
         for name, count in counts.items():
-            Metrics.counter(__name__, name).inc(count)
+            beam.metrics.Metrics.counter(__name__, name).inc(count)
         yield from map(bytes, frame(examples))

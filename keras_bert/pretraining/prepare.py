@@ -105,9 +105,7 @@ class Options(RunOptions):
         return [PhaseOptions(*(values[phase % len(values)] for values in lists.values())) for phase in range(count)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    options: Options
+class Prepared(NamedTuple):
     tokenizer: BertTokenizer
     inputs: list[PretrainingInput]
     phases: list[Phase]
@@ -156,7 +154,7 @@ def prepare(options: Options, make_trainer: MakeTrainer) -> Prepared:
                       "model": weights_digest(tokenizer, trainer.trainable_variables)},
            "settings": model_settings(config, tokenizer, examples={
                "settings": [examples.settings for examples in inputs.values()], "next_sentence": next_sentence})}
-    return Prepared(options, tokenizer, list(inputs.values()), phases, trainer, run)
+    return Prepared(tokenizer, list(inputs.values()), phases, trainer, run)
 
 
 def _find_tokenizer(vocab: str | None, source: Source | None, first: PretrainingInput) -> BertTokenizer:

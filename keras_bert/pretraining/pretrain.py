@@ -22,6 +22,7 @@ from keras_bert.training.run import Output, TrainingLog, enable_determinism, pea
 from keras_bert.weights import native
 from keras_bert.weights.format import Weights
 
+_Batches = Iterable[dict[str, np.ndarray]]
 _COUNTED = 2**16  # training examples whose tokens are counted for the baselines
 
 
@@ -108,7 +109,7 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
             progress = train_phases(trainer, prepared.phases, checkpoints, log, save_steps=options.save_steps,
                                     eval_steps=options.eval_steps or -(-total // 10))
         if trainer.is_chief:
-            _write(prepared, progress, log.rate)
+            _write(options, prepared, progress, log.rate)
     if trainer.is_chief:
         checkpoints.remove()
     trainer.mean_over_processes(0.0)  # the other workers wait for the chief here
@@ -133,9 +134,9 @@ def _naming_errors(inputs: Iterable[PretrainingInput], strategy: str, folder: st
                          f"to resume from the checkpoint in {folder}") from None
 
 
-def _write(prepared: Prepared, progress: Progress, tokens_per_second: float) -> None:
+def _write(options: Options, prepared: Prepared, progress: Progress, tokens_per_second: float) -> None:
     """Writes the folder of the trained model, with `metrics.json` and a picture of the training curve."""
-    options, model, phase = prepared.options, prepared.trainer.model, prepared.phases[-1]
+    model, phase = prepared.trainer.model, prepared.phases[-1]
     metrics = {"history": progress.history, **prepared.run, "tokens_per_second": round(tokens_per_second),
                "corrupt_records": sum(examples.records.corrupt for examples in prepared.inputs), "versions": VERSIONS}
     if phase.make_valid_dataset:
@@ -151,8 +152,7 @@ def _write(prepared: Prepared, progress: Progress, tokens_per_second: float) -> 
         write_metrics(new, metrics, pictures.PRETRAINING)
 
 
-def baselines(trained: Iterable[dict[str, np.ndarray]], held_out: Iterable[dict[str, np.ndarray]], vocab_size: int,
-              next_sentence: bool) -> dict[str, float]:
+def baselines(trained: _Batches, held_out: _Batches, vocab_size: int, next_sentence: bool) -> dict[str, float]:
     """Returns the scores on held-out examples of guesses by the counts of the training examples: `majority` always
     guesses the most frequent token or label; `unigram` guesses each token as often as it occurs, plus once."""
     (known, known_labels), (found, labels) = (
@@ -165,8 +165,7 @@ def baselines(trained: Iterable[dict[str, np.ndarray]], held_out: Iterable[dict[
     return {name: float(value) for name, value in guesses.items()}
 
 
-def _counts(batches: Iterable[dict[str, np.ndarray]], vocab_size: int, next_sentence: bool
-            ) -> tuple[np.ndarray, np.ndarray]:
+def _counts(batches: _Batches, vocab_size: int, next_sentence: bool) -> tuple[np.ndarray, np.ndarray]:
     """Counts each masked token, int [vocabulary], and the labels 0 and 1, float [2]."""
     tokens, labels = np.zeros(vocab_size, int), np.zeros(2)
     for batch in batches:

@@ -24,8 +24,7 @@ class JaxTrainer(Trainer):
 
     is_chief = True
 
-    def __init__(self, make: MakeModel, objective: Objective, accumulation_steps: int = 1, model_parallel: int = 1
-                 ) -> None:
+    def __init__(self, make: MakeModel, objective: Objective, accumulation_steps: int, model_parallel: int) -> None:
         devices = keras.distribution.list_devices()
         self.devices = len(devices) // model_parallel
         if len(devices) % model_parallel:

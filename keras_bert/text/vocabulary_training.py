@@ -59,7 +59,7 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
     in the order of the merges.
 
     A word with a character that is not in the vocabulary becomes [UNK], so all characters that occur often enough are
-    kept, but in at most half of the vocabulary, unless words leave space: otherwise the rare ideographs of a large
+    kept, but in at most half of the vocabulary, unless the words leave more: otherwise the rare ideographs of a large
     corpus would fill it.
 
     Args:
