@@ -1,7 +1,5 @@
-"""Readers of data files, and batches of their examples.
-
-Names are imported on first use, because commands read rows before they import NumPy and the tokenizers.
-"""
+"""Readers of data files, and batches of their examples. Names are imported on first use, because commands read rows
+before they import NumPy and the tokenizers."""
 
 from keras_bert.lazy import importer
 

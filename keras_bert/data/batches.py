@@ -21,8 +21,7 @@ _Batch = tuple[Indices, tuple[int, int] | None, Indices]
 
 
 def plan_batches(lengths: Sequence[int], batch_size: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """Returns the indices of random batches of texts of similar length; every index occurs once. The same state of
-    `rng` gives the same plan."""
+    """Returns the indices of random batches of texts of similar length; every index occurs once."""
     sizes, order = np.asarray(lengths), rng.permutation(len(lengths))
     pools = [order[i:i + _POOL * batch_size] for i in range(0, len(order), _POOL * batch_size)]
     by_length = np.concatenate([pool[np.argsort(sizes[pool], kind="stable")] for pool in pools])
@@ -51,10 +50,8 @@ class TextBatches:
         packed: result of `BertTokenizer.pack`.
         pad_id: id of [PAD].
         targets: array [texts, ...] or dict of such arrays; None if the texts have no targets.
-        length_multiple: the padded lengths are multiples of this. More than 1 saves compilations if each shape is
-            compiled separately.
-        drop_remainder: if True, an epoch skips its last batch if that is short, because it could not be divided
-            evenly among the devices.
+        length_multiple: the padded lengths are multiples of this, for fewer shapes if each one is compiled separately.
+        drop_remainder: if True, an epoch skips a short last batch, which devices could not share evenly.
     """
 
     def __init__(self, packed: Sequence, pad_id: int, targets: Any = None, length_multiple: int = 1,
@@ -92,9 +89,8 @@ class TextBatches:
         """
         batches = [(indices, whole) for step in self.steps_of_epoch(batch_size, seed, epoch, accumulation_steps)
                    for whole in [np.concatenate(step)] for indices in step]
-        first = epoch * len(batches)
-        return self._dataset([(indices, (seed, first + number), whole)
-                              for number, (indices, whole) in enumerate(batches)][skip:])
+        return self._dataset([(indices, (seed, number), whole)
+                              for number, (indices, whole) in enumerate(batches, epoch * len(batches))][skip:])
 
     def validation_dataset(self, batch_size: int) -> "tf.data.Dataset":
         """Returns a `tf.data.Dataset` of (inputs, targets), with each text once, in order of length."""
@@ -132,17 +128,14 @@ class TextBatches:
         return self.targets[indices]
 
     def _weights_of(self, targets: Any, step: Indices) -> tuple[np.ndarray, ...]:
-        """Returns the weights of the losses of a batch, or nothing if all have the same. `step` has the indices of all
-        batches of its step."""
+        """Returns the weights of a batch's losses, or nothing if they are equal. `step` has all indices of its step."""
         return ()
 
 
 class TokenBatches(TextBatches):
-    """Batches with a target per token: `targets` is a list of int32 arrays [tokens], padded with `UNLABELLED`.
-
-    The datasets also contain weights, float32 [batch, tokens], with which a mean over all tokens is one over the
-    labelled tokens of the whole step, however many batches and devices it is split across.
-    """
+    """Batches with a target per token: `targets` is a list of int32 arrays [tokens], padded with `UNLABELLED`. The
+    datasets also contain weights, float32 [batch, tokens], with which a mean over all tokens is one over the labelled
+    tokens of the whole step, however many batches and devices it is split across."""
 
     def _targets_of(self, indices: Indices) -> np.ndarray:
         padded = np.full((len(indices), self._padded_length(indices)), UNLABELLED, np.int32)
@@ -207,12 +200,10 @@ class LabelPairBatches(ChoiceBatches):
         same = begin + (texts - begin + rng.integers(1, np.maximum(count, 2))) % count
         other = rng.integers(0, len(texts) - count)
         other += count * (other >= begin)
-        has_same = count > 1
-        return order[np.concatenate([np.stack([texts, same], 1)[has_same], np.stack([texts, other], 1)])]
+        return order[np.concatenate([np.stack([texts, same], 1)[count > 1], np.stack([texts, other], 1)])]
 
     def _targets_of(self, indices: Indices) -> np.ndarray:
-        first, second = self.targets[indices].T
-        return (first == second).astype(np.float32)
+        return np.equal(*self.targets[indices].T).astype(np.float32)
 
 
 class SameLabelBatches(LabelPairBatches):
@@ -220,18 +211,16 @@ class SameLabelBatches(LabelPairBatches):
     of its batch. The targets are int [batch, 2], the label of the pair twice."""
 
     def _pairs(self, rng: np.random.Generator) -> np.ndarray:
-        first, second = super()._pairs(rng).T
-        is_same = self.targets[first] == self.targets[second]
-        return np.stack([first, second], 1)[is_same]
+        pairs = super()._pairs(rng)
+        return pairs[np.equal(*self.targets[pairs].T)]
 
     def _targets_of(self, indices: Indices) -> np.ndarray:
         return self.targets[indices]
 
 
 class PackedBatches(TextBatches):
-    """Random batches of texts with one target each, packed with multiple texts per row (see `layers.PackedLayout`).
-
-    All batches of one size have the same number of rows. A rare batch that does not fit gets twice as many.
+    """Random batches of texts with one target each, packed with multiple texts per row (see `layers.PackedLayout`). All
+    batches of one size have the same number of rows; a rare one that does not fit gets twice as many.
 
     Args:
         packed, pad_id, targets: see `TextBatches`.
@@ -272,14 +261,8 @@ class PackedBatches(TextBatches):
 
 
 def pack(lengths: Sequence[int], width: int) -> list[list[int]]:
-    """Packs texts into rows, the longest text first, each into the first row with enough space (first-fit decreasing).
-
-    Args:
-        width: length of a row, at least the length of the longest text.
-
-    Returns:
-        the indices of the texts of each row.
-    """
+    """Packs texts into rows of `width` tokens, the longest text first, each into the first row with enough space
+    (first-fit decreasing). Returns the indices of the texts of each row. No text may be longer than a row."""
     rows: list[list[int]] = []
     free: list[int] = []
     for index in np.argsort(lengths, kind="stable")[::-1]:

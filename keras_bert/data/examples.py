@@ -83,8 +83,8 @@ def choose(path: Path | Rows, data_format: str, formats: Mapping[str, T]) -> T:
 @dataclasses.dataclass(frozen=True)
 class Example:
     """One text or pair of texts. `text_pair` and `label` are None if the file has none. `label` is a str, a float for a
-    regression, or a sorted tuple of str if a text may have any number of labels. `row` is the number of the line or
-    record in the file, from 1, the header included. `index` is the number that a file of GLUE gives the example."""
+    regression, or a sorted tuple of any number of str. `row` is the number of the line or record, from 1, the header
+    included. `index` is the number that a file of GLUE gives the example."""
 
     text: str
     text_pair: str | None
@@ -94,7 +94,7 @@ class Example:
 
 
 def label_of(row: Record, column: str) -> str:
-    """Returns the label in a column of a row as str; raises an InputError if it is not a text or a finite number."""
+    """Returns a label as str; raises an InputError if it is not a text or a finite number."""
     value = row.values[column]
     finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
     if isinstance(value, bool) or not finite or is_missing(value):
@@ -104,8 +104,7 @@ def label_of(row: Record, column: str) -> str:
 
 
 def number(row: Record, column: str) -> float:
-    """Returns the label in a column of a row as a float; raises an InputError if it is not a finite number in ASCII
-    digits."""
+    """Returns a label as a float; raises an InputError if it is not a finite number in ASCII digits."""
     label = label_of(row, column)
     if not _NUMBER.fullmatch(label) or not math.isfinite(float(label)):
         raise row.error(column, "a number")
@@ -162,7 +161,7 @@ def iterate_examples(path: Path | Rows, text_column: str = "text", text_pair_col
 
 
 def _read_published(path: Path | Rows, columns: Columns, data_format: str) -> Iterator[Record]:
-    """Yields the rows that the official loaders get, and then warns of those that they skip."""
+    """Yields the rows that the official loaders get, then warns of those that they skip."""
     names, rows = read_table(path, (), columns.kind, columns.header, columns.skips_short_rows, PUBLISHED)
     label = columns.label
     required = [name for name in (columns.text, columns.text_pair, label) if name]
@@ -209,8 +208,7 @@ def warn_of_white_space(path: Path | Rows, labels: set[str]) -> None:
     alike = defaultdict(list)
     for label in sorted(labels):
         alike["".join(label.split())].append(label)
-    groups = [" and ".join(f"{label!r:.60}" for label in group) for group in alike.values() if len(group) > 1]
-    if groups:
+    if groups := [" and ".join(f"{label!r:.60}" for label in group) for group in alike.values() if len(group) > 1]:
         others = f" ({len(groups) - 1:,} more such groups)" * (len(groups) > 1)
         warnings.warn(f"{path}: labels differ in white space alone: {groups[0]}{others}; they are different labels; "
                       "if they should be one, write them alike", InputWarning, stacklevel=4)

@@ -36,10 +36,9 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
     Args:
         path: the file, UTF-8; or `Rows`.
         text_column, text_pair_column: see `iterate_examples`.
-        label_column: column of the labels. If None, only texts are read. If it is "label" and there is no such column,
-            the column `labels` is read.
-        label_columns: the columns of the labels, whose values are 1 (or true) if the text has the label, and 0
-            (or false) if not. If None, `label_column` is read.
+        label_column: column of the labels; "label" may also be named `labels`. If None, only texts are read.
+        label_columns: the columns of the labels, whose values are 1 (or true) if the text has the label, and 0 (or
+            false) if not. If None, `label_column` is read.
         label_delimiter: character between the labels in a str.
         data_format: name of a published data set's format in `FORMATS`.
 
@@ -65,8 +64,7 @@ def iterate_label_sets(path: Path | Rows, text_column: str = "text", text_pair_c
 
 
 def _listed(row: Record, column: str, delimiter: str, names: list[str] | None) -> tuple[str, ...]:
-    value = row.values[column]
-    value = [] if is_missing(value) else value
+    value = [] if is_missing(row.values[column]) else row.values[column]
     if isinstance(value, str) and _LIST.fullmatch(value.strip()):
         value = printed_list(value)
         if isinstance(value, str) and not re.fullmatch(r"\([^'\"]*\)", value):

@@ -155,8 +155,7 @@ def parquet_rows(path: Path, columns: Sequence[str] | None = None) -> Iterator[A
 
 
 def parquet_classes(path: Path) -> dict[str, list[str]]:
-    """Returns the names of the classes of each column of a Parquet file that is a `ClassLabel` of Hugging Face, or a
-    list of them."""
+    """Returns the class names of each column of a Parquet file that is Hugging Face's `ClassLabel`, or a list of it."""
     _, parquet = import_pyarrow(path)
     return _classes(parquet.read_schema(path))
 

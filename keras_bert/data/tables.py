@@ -72,8 +72,7 @@ def open_data(data: Data, name: str, tuples: Sequence[Sequence[str]] = (), names
     rows, columns, first = [], {len(names): names for names in tuples}, None
     for row, values in enumerate(table, 1):
         if isinstance(values, list | tuple) and len(values) in columns:
-            first = first or len(values)
-            if len(values) != first:
+            if len(values) != (first := first or len(values)):
                 raise InputError(f"{name}: row {row}: must have {first} values as the first row; got {values!r:.40}")
             values = dict(zip(columns[len(values)], values))
         if not isinstance(values, dict):
@@ -106,10 +105,9 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
 
     A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. A `.jsonl` file has
     one object per line; it is read twice, first for the names of its columns. A `.json` file has an array of objects or
-    one object after the other, and is not streamed but read as a whole; the values of its nested objects become columns
-    `outer.inner`. Blank lines and a byte order mark at the start of a file are skipped; but in a `.tsv` file of one
-    column, a blank line before the last row is an empty text. Text files but `.json` may be compressed with gzip:
-    `.tsv.gz`.
+    one object after the other, and is not streamed; the values of its nested objects become columns `outer.inner`.
+    Blank lines and a byte order mark are skipped; but in a `.tsv` file of one column, a blank line before the last row
+    is an empty text. Text files but `.json` may be compressed with gzip: `.tsv.gz`.
 
     Args:
         path: the file, UTF-8; or `Rows`, for which `kind` and `header` have no effect.
@@ -160,7 +158,7 @@ def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., 
 
 @contextlib.contextmanager
 def unread_columns() -> Iterator[list[str]]:
-    """Context manager of a list, which gets the columns that are not read of the tables that are read in the block."""
+    """Context manager of a list, which gets the unread columns of the tables that are read in the block."""
     unread: list[str] = []
     token = _UNREAD.set(unread)
     try:
@@ -207,8 +205,8 @@ def _watch_for_quotes(path: Path | Rows, rows: Iterator[Record]) -> Iterator[Rec
 
 
 def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[str | None], *cure: str) -> None:
-    """Raises an InputError if two columns have the same name, or a required one that is not None is missing. `cure` is
-    the end of the message about that; by default, it is the argument that names another column."""
+    """Raises an InputError if two columns have the same name, or a required one that is not None is missing. `cure`
+    ends the message about that, by default with the argument that names another column."""
     names = " ".join(", ".join(columns).split()) or "none"  # on one line
     if len(set(columns)) < len(columns):
         raise InputError(f"{path}: column names must differ; got {names}")
@@ -247,7 +245,9 @@ def _read_rows(form: RowFormat, path: Path, header: Sequence[str] | None, may_be
 
 
 def _read_json(path: Path, *_: Any) -> _Unchecked:
-    rows = [(row, _flat(values)) for row, values in json_rows(path)]
+    """Reads objects; adds the values of nested ones under the keys `outer.inner`."""
+    rows = [(row, values | {f"{key}.{name}": value for key, inner in values.items() if isinstance(inner, dict)
+                            for name, value in inner.items()}) for row, values in json_rows(path)]
     return _read_objects(lambda: rows)
 
 
@@ -267,13 +267,6 @@ def _read_objects(objects: Callable[[], Iterable[Row]]) -> _Unchecked:
     return list(columns), ((row, columns | values) for row, values in objects())
 
 
-def _flat(values: dict[str, Any]) -> dict[str, Any]:
-    """Adds the values of nested objects under the keys `outer.inner`."""
-    return values | {f"{key}.{name}": value for key, inner in values.items() if isinstance(inner, dict)
-                     for name, value in inner.items()}
-
-
 _READERS: dict[str | None, Callable[..., _Unchecked]] = {
     None: _read_memory, **{suffix: functools.partial(_read_rows, form) for suffix, form in ROW_FORMATS.items()},
-    ".json": _read_json, "snips": _read_folder,
-}
+    ".json": _read_json, "snips": _read_folder}

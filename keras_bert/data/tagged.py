@@ -25,8 +25,8 @@ _Span = tuple[int, int, str]  # the start and the end of an entity in characters
 
 @dataclasses.dataclass(frozen=True)
 class TaggedExample:
-    """The words of a sentence and their BIO tags, or None if the file has no tags. `row` is the line of the first word,
-    or the record, counted from 1."""
+    """The words of a sentence and their BIO tags, None if the file has none. `row` is the line of the first word, or
+    the record, from 1."""
 
     words: list[str]
     tags: list[str] | None
@@ -46,8 +46,7 @@ class TaggedExample:
 
 @dataclasses.dataclass(frozen=True)
 class TaggedText:
-    """A text and the BIO tags of its characters (code points), or None if the file has no tags. `row` is the line of
-    the first character, or the record, counted from 1."""
+    """A text and the BIO tags of its characters (code points); for the rest, see `TaggedExample`."""
 
     text: str
     tags: list[str] | None
@@ -95,8 +94,7 @@ def read_tagged(path: Path | Rows, data_format: str | None = None) -> Iterator[T
 
 
 def to_bio(tags: Iterable[str], places: Iterable[str] | None = None) -> list[str]:
-    """Converts the tags of a sentence from one of the schemes IOB1, IOB2 (BIO), IOE1, IOE2, IOBES (BIOES) and BILOU to
-    BIO.
+    """Converts a sentence's tags from any of the schemes IOB1, IOB2 (BIO), IOE1, IOE2, IOBES (BIOES) and BILOU to BIO.
 
     An entity begins at B, S and U, and at I, E and L unless the previous tag is B or I of the same type. This is the
     rule of `conlleval` (Tjong Kim Sang and De Meulder, 2003), and it is correct for each of these schemes.
@@ -114,8 +112,7 @@ def to_bio(tags: Iterable[str], places: Iterable[str] | None = None) -> list[str
     converted: list[str] = []
     before: tuple[str, str] | None = None
     for tag, place in zip(tags, places or itertools.repeat("a tag")):
-        match = _TAG.fullmatch(tag)
-        if not match:
+        if not (match := _TAG.fullmatch(tag)):
             raise InputError(f"{place} {_RULE}; got {tag!r}")
         letter, kind = match.groups()
         inside = letter in ("I", "E", "L") and before in (("B", kind), ("I", kind))
@@ -125,20 +122,15 @@ def to_bio(tags: Iterable[str], places: Iterable[str] | None = None) -> list[str
 
 
 def type_of(label: str) -> str:
-    """Returns the type of the entity that a label other than O belongs to: `PER` for `B-PER`, `I-PER` and `PER`."""
+    """Returns the type of the entity of a label other than O: `PER` for `B-PER`, `I-PER` and `PER`."""
     return label[2:] or label if label[:2] in ("B-", "I-") else label
 
 
 def spans_of(labels: Sequence[str]) -> list[tuple[int, int]]:
-    """Finds the entities in BIO labels. An I- that does not follow a label of the same type begins an entity. A label
-    of another form, from a tagger of another library, counts as I- of a type of this name, as in transformers.
-
-    keras_bert/tasks/tag_graph.py has the same rule as TensorFlow operations on a batch, because a SavedModel cannot
-    run Python; tests/test_decoding.py compares the two.
-
-    Returns:
-        pairs of the first label and the last label + 1.
-    """
+    """Returns pairs of the first and the last label + 1 of the entities in BIO labels. An I- that does not follow a
+    label of the same type begins an entity. A label of another form, from a tagger of another library, counts as I- of
+    a type of this name, as in transformers. keras_bert/tasks/tag_graph.py has this rule as TensorFlow operations on a
+    batch, for SavedModels; tests/test_decoding.py compares the two."""
     spans: list[tuple[int, int]] = []
     for index, (before, label) in enumerate(itertools.pairwise([OUTSIDE, *labels])):
         if before != OUTSIDE and not label.startswith("B-") and type_of(before) == type_of(label):
@@ -254,8 +246,8 @@ class _Line(NamedTuple):
 
 
 def _sentences(path: Path, rule: str, holds: Callable[[list[str]], bool]) -> Iterator[tuple[int, list[str], Any]]:
-    """Yields the first row, the words and the tags of each sentence: the words are the first column; the tags are the
-    last column as BIO, or None if there is only one column. The columns of each row must have what `rule` says."""
+    """Yields the first row, the words and the tags of each sentence: the first column, and the last one as BIO, or None
+    if there is only one. The columns of each row must have what `rule` says, which `holds` tests."""
     count: int | None = None
     block: list[_Line] = []
     for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
@@ -282,7 +274,7 @@ def _sentences(path: Path, rule: str, holds: Callable[[list[str]], bool]) -> Ite
 
 def _without_comments(block: list[_Line], count: int | None) -> list[_Line]:
     """Removes the comments before the first word of a sentence: `# text`, but not the word `#` with its tag. `count` is
-    the number of columns of a word; in the first sentence, it is None, and the last line has as many."""
+    the number of columns of a word, None in the first sentence, whose last line has as many."""
     def is_comment(entry: _Line) -> bool:
         is_word = len(entry.columns) == (count or len(block[-1].columns)) and _TAG.fullmatch(entry.columns[-1])
         return re.match("#+ ", entry.line) is not None and not is_word

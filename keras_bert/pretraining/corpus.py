@@ -1,8 +1,5 @@
-"""A corpus as token ids in files, which may be larger than the memory: any document of any file is at hand.
-
-The documents of text, JSON Lines and Parquet files are read one block at a time (`read_blocks`). Blocks are tokenized
-in any order and by any process (`write_part`); `join` puts them into one `Corpus`.
-"""
+"""A corpus as token ids in files, which may be larger than the memory. Blocks of documents are read (`read_blocks`),
+tokenized in any order and by any process (`write_part`), and joined into one `Corpus` (`join`)."""
 
 import bisect
 import collections
@@ -43,10 +40,7 @@ class Block:
 
 
 def read_blocks(path: Path, file: int = 0, text_column: str = "text", split_sentences: bool = False) -> Iterator[Block]:
-    """Yields the blocks of a file, which is read as a stream.
-
-    A block ends once it has at least a million characters; the last one ends with the file. So no block is larger than
-    a million characters plus a document.
+    """Yields the blocks of a file, which is read as a stream. A block ends once it has at least a million characters.
 
     In text files, each line is a sentence, and a blank line ends a document. In `.jsonl` and `.parquet` files, each row
     is a document, and the lines of its text are the sentences.
@@ -99,7 +93,7 @@ def _read_rows(path: Path, text_column: str) -> Iterator[tuple[float, list[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """The consecutive documents from number `first` up to `last`, exclusive, of which examples are made at once."""
+    """The documents from number `first` up to `last`, exclusive, of which examples are made at once."""
 
     number: int
     first: int
@@ -120,7 +114,7 @@ class Corpus:
 
     @classmethod
     def open(cls, folder: str) -> Self:
-        """Returns the corpus that `join` wrote; its arrays are read from the files where they are used."""
+        """Opens the corpus that `join` wrote; its arrays are read from the files where they are used."""
         return cls(*(np.memmap(os.path.join(folder, name), dtype, "r").view(np.ndarray)
                      for name, dtype in _DTYPES.items()))
 
@@ -159,8 +153,8 @@ def write_part(block: Block, words: "WordIds", folder: str) -> int:
 
 
 def join(folder: str) -> int:
-    """Joins what `write_part` wrote, in the order of files and blocks, into the files that `Corpus.open` reads; returns
-    the number of documents that have tokens."""
+    """Joins what `write_part` wrote, in order, into the files of `Corpus.open`; returns the number of documents with
+    tokens."""
     totals, documents = {"sentences": 0, "documents": 0}, 0  # totals: tokens, and sentences, so far
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context(open(os.path.join(folder, name), "wb")) for name in _DTYPES}
@@ -178,11 +172,8 @@ def join(folder: str) -> int:
 
 
 class WordIds:
-    """A converter of texts to token ids that keeps the ids of each word that it has tokenized.
-
-    It takes a third of the tokenizer's time, because most words of a text have occurred before. With the tokenizer,
-    the ids of a text must be the joined ids of its parts between spaces.
-    """
+    """A converter of texts to token ids that keeps the ids of each word between spaces, and so takes a third of the
+    tokenizer's time. With the tokenizer, the ids of a text must be the joined ids of these words."""
 
     def __init__(self, tokenizer: BertTokenizer) -> None:
         self.tokenizer = tokenizer

@@ -27,7 +27,6 @@ from keras_bert.processes import available_cores, map_in_order
 from keras_bert.text import BertTokenizer, save_vocabulary
 
 SETTINGS = "pretraining_data.json"
-_Length = Annotated[int, Rule("from 5 to 8192", lambda value: 5 <= value <= 8192)]  # of two texts, a token each
 _TOKENIZING = 0.2  # of the time, about
 _CHUNK = 2**19  # tokens per array of examples; bounds the memory that a large document needs
 
@@ -39,8 +38,8 @@ class PretrainingSettings:
     Args:
         max_length: tokens per example, [CLS] and [SEP] included.
         max_predictions_per_seq: maximum masked tokens per example. If None, 15% of `max_length`, rounded up.
-        next_sentence: if True, makes pairs, half of them with a random second text. If False, fills
-            texts with whole sentences.
+        next_sentence: if True, makes pairs, half of them with a random second text. If False, fills texts with whole
+            sentences.
         masking: `static` masks when the examples are written, `dynamic` each time they are read.
         whole_word_mask: if True, masks all tokens of a word or none.
         dupe_factor: number of times that the texts are used, each time with new pairs and masks. If None, 10, or 1 if
@@ -48,7 +47,8 @@ class PretrainingSettings:
         seed: seed of the random numbers. The same seed, settings and files give the same examples.
     """
 
-    max_length: _Length = 128
+    # At least [CLS], two texts of one token, and a [SEP] after each.
+    max_length: Annotated[int, Rule("from 5 to 8192", lambda value: 5 <= value <= 8192)] = 128
     max_predictions_per_seq: Count | None = None
     next_sentence: bool = True
     masking: Literal["static", "dynamic"] = "static"
@@ -69,7 +69,7 @@ class PretrainingSettings:
 
 
 class ExampleMaker:
-    """The maker of the examples of a section of the corpus in a folder, which are the same in every process."""
+    """The maker of the examples of a section of the corpus in a folder, the same in every process."""
 
     def __init__(self, settings: PretrainingSettings, tokenizer: BertTokenizer, folder: str) -> None:
         assert settings.max_predictions_per_seq is not None  # `PretrainingSettings` has set it
@@ -78,16 +78,8 @@ class ExampleMaker:
         self.folder = folder
         self.masking = Masking(tokenizer, settings.max_predictions_per_seq, settings.whole_word_mask)
 
-    def __reduce__(self) -> tuple:  # each process opens the corpus itself
-        return ExampleMaker, (self.settings, self.tokenizer, self.folder)
-
-    @functools.cached_property
-    def corpus(self) -> Corpus:
-        return Corpus.open(self.folder)
-
     def examples(self, section: Section) -> Iterator[tuple[np.ndarray, collections.Counter[str]]]:
-        """Yields a few thousand examples at a time, as from `serialize`, with the numbers of examples, tokens, masked
-        and random_next."""
+        """Yields a few thousand serialized examples at a time, and how many examples, tokens, masked, random_next."""
         for features in self.features(section):
             masked = features.get("masked_lm_weights", np.zeros(1)).sum()
             yield serialize(features), collections.Counter(
@@ -112,17 +104,17 @@ class ExampleMaker:
 
     def _texts(self, section: Section, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns token ids, and as from `pair_sentences`, the spans of the texts in them and their labels."""
+        corpus = Corpus.open(self.folder)  # in each process
         if self.settings.next_sentence:
             limit = self.settings.max_length - 3
-            spans, labels = pair_sentences(self.corpus, section, limit, rng)
-            return self.corpus.ids, truncate(spans, limit, rng), labels
-        ids, spans = full_sentences(self.corpus.part(section), self.settings.max_length - 2, self.tokenizer.sep_id)
+            spans, labels = pair_sentences(corpus, section, limit, rng)
+            return corpus.ids, truncate(spans, limit, rng), labels
+        ids, spans = full_sentences(corpus.part(section), self.settings.max_length - 2, self.tokenizer.sep_id)
         return ids, spans, np.zeros(len(spans), np.int32)
 
 
 class Processes:
-    """Makes pretraining examples on this machine, with the `progress` of `make_pretraining_data`. If `processes` is 1,
-    this process does the work."""
+    """Makes pretraining examples on this machine, with the `progress` of `make_pretraining_data`."""
 
     def __init__(self, processes: int, progress: Callable[[float, int], None] | None) -> None:
         self._processes = processes
@@ -142,12 +134,8 @@ class Processes:
 
     def write_shards(self, sections: Sequence[Section], make: MakeExamples, folder: str,
                      shards: int) -> collections.Counter[str]:
-        """Writes examples to TFRecord files in turn, in the order of the texts, whichever process made them; returns
-        the sum of the counts of `make`.
-
-        A worker gets a section and writes its records to a temporary file, so that memory holds no more than one
-        section per process and a few thousand examples.
-        """
+        """Writes examples to TFRecord files in turn, in the order of the texts; returns the counts. A worker writes a
+        section to a temporary file, so that memory holds one section per process and a few thousand examples."""
         counts = collections.Counter[str]()
         write = functools.partial(_write_section, make=make, folder=folder)
         with contextlib.ExitStack() as stack:
@@ -168,7 +156,7 @@ class Processes:
 
 def _write_section(section: Section, make: MakeExamples,
                    folder: str) -> tuple[str, list[tuple], collections.Counter[str]]:
-    """Writes a section's records as arrays to a new file; returns its path, the shapes of the arrays, the counts."""
+    """Writes a section's records to a new file; returns its path, the shapes of the arrays in it, the counts."""
     part, shapes, counts = os.path.join(folder, f"{section.number}.part"), [], collections.Counter[str]()
     with open(part, "wb") as file:
         for examples, made in make(section):
@@ -187,11 +175,10 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
     """Writes a folder of pretraining examples: `pretraining-00000-of-00010.tfrecord` and so on with the Model Garden's
     features, `pretraining_data.json` with the settings and counts, `vocab.txt` and `tokenizer_config.json`.
 
-    First the token ids of all documents are written to temporary files in the folder, 4 bytes a token; then examples
-    are made of them, so the memory does not depend on the size of the texts. A random second text comes from any other
-    document of all `paths`. The unit of work is a section of the documents. Its random numbers depend only on the seed
-    and its number, so the examples are the same for any number of processes, and with Apache Beam. Without Beam, the
-    files are the same too.
+    First the token ids of all documents are written to temporary files in the folder, 4 bytes a token, so the memory
+    does not depend on the size of the texts. A random second text comes from any other document of all `paths`. The
+    random numbers of a section of documents depend only on the seed and its number, so the examples are the same for
+    any number of processes, and with Apache Beam. Without Beam, the files are the same too.
 
     Args:
         paths: text, JSON Lines and Parquet files, or the path of one.
@@ -203,21 +190,19 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
         processes: number of worker processes. If None, one per core.
         beam_args: flags of a Beam pipeline, e.g. `--runner=…`, to run it there. If None, runs on this machine.
         overwrite: if True, replaces `output`.
-        progress: function called repeatedly with the fraction of the texts that is done and the number of examples
-            made so far.
+        progress: called repeatedly with the fraction of the texts that is done and the number of examples so far.
 
     Returns:
         the content of `pretraining_data.json`.
 
     Raises:
-        InputError: the input is invalid (the message names the file and the row), the texts are empty, they are a
-            single document, which has no random second texts, or a worker was killed.
+        InputError: the input is invalid (the message names the file and the row), has no text, or only one document, so
+            no random second texts; or a worker was killed.
     """
     settings, files = settings or PretrainingSettings(), as_list(paths)
     processes = processes or available_cores()
-    for name, value in (("shards", shards), ("processes", processes)):
-        if not 1 <= value <= 10_000:
-            raise InputError(Option(name), f" must be from 1 to 10000; got {value}")
+    check_rules(*((name, value, "from 1 to 10000", 1 <= value <= 10_000)
+                  for name, value in (("shards", shards), ("processes", processes))))
     check_free(output, overwrite)
     read = functools.partial(read_blocks, text_column=text_column, split_sentences=split_sentences)
     runner = Processes(processes, progress) if beam_args is None else _pipelines().Pipelines(beam_args)
@@ -227,7 +212,7 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
         maker = ExampleMaker(settings, tokenizer, corpus)
         counts = runner.tokenize(functools.partial(write_part, words=WordIds(tokenizer), folder=corpus), read, files)
         _check_documents(join(corpus), files, settings.next_sentence)
-        counts.update(runner.write_shards([*maker.corpus.sections()], maker.examples, folder, shards))
+        counts.update(runner.write_shards([*Corpus.open(corpus).sections()], maker.examples, folder, shards))
         shutil.rmtree(corpus)
         vocabulary = os.path.join(folder, "vocab.txt")
         save_vocabulary(tokenizer.vocabulary, vocabulary)

@@ -27,9 +27,8 @@ MakeDataset = Callable[..., tf.data.Dataset]  # of a step, a shard and the numbe
 
 
 class PretrainingRecords:
-    """The examples in TFRecord files, read by number, so that a resumed run continues at its step without delay.
-
-    They are `tf.train.Example`s in the form that `make_pretraining_data`, the Model Garden or Google's BERT write.
+    """The `tf.train.Example`s in TFRecord files of `make_pretraining_data`, the Model Garden or Google's BERT, read by
+    number, so that a resumed run continues at its step without delay.
 
     Args:
         paths: the files, uncompressed. Their order affects the order of the examples.
@@ -37,7 +36,6 @@ class PretrainingRecords:
             rest of a file if the length of a record is corrupt. If False, raises an error for both.
 
     Attributes:
-        paths: paths of the files.
         digest: SHA-256 of the checksums of all records.
         seq_length: number of tokens per example.
         has_labels: True if the examples have `next_sentence_labels`.
@@ -80,17 +78,16 @@ class PretrainingRecords:
                 masking: Masking | NextTokens | None = None, once: bool = False) -> tf.data.Dataset:
         """Returns an endless dataset of batches that starts at `step`.
 
-        The examples are in the order of `plan`, epoch after epoch. A batch may contain the end of one epoch and the
-        beginning of the next. A batch depends only on `seed` and its step, not on the step that the dataset starts at.
+        The examples are in the order of `plan`, epoch after epoch, also within a batch. A batch depends only on `seed`
+        and its step, not on the step that the dataset starts at.
 
         Args:
             batch_size: number of examples per batch, of all shards together.
             seed: 0 or more.
             step: number of the first batch, from 0 over all epochs.
-            shard, shards: each batch is split into `shards` equal parts, and part `shard`, counted from 0, is returned.
-                In order, the parts are the batch of `shards=1`.
-            masking: made with the vocabulary of the examples. It masks the examples again at each step, whether they
-                are masked or not. If None, uses the masks of the examples.
+            shard, shards: returns part `shard`, from 0, of the `shards` equal, consecutive parts of each batch.
+            masking: made with the vocabulary of the examples, which it masks again at each step. If None, uses the
+                masks of the examples.
             once: if True, examples after the first epoch, which fill up its last batch, have the weight 0.
 
         Returns:
@@ -142,8 +139,8 @@ class PretrainingRecords:
 
     @contextlib.contextmanager
     def naming_errors(self) -> Iterator[None]:
-        """Context manager in which a corrupt example ends the iteration of a dataset with the InputError that names the
-        file and the byte, instead of TensorFlow's own error."""
+        """Context manager in which the iteration of a dataset raises the InputError that names the file and the byte of
+        a corrupt example, instead of TensorFlow's own error."""
         try:
             yield
         except tf.errors.OpError:
@@ -172,11 +169,10 @@ class PretrainingRecords:
         return np.concatenate([self.plan(seed, int(epoch))[indices[epochs == epoch]] for epoch in np.unique(epochs)])
 
     def _spec(self, file: int, path: str) -> dict[str, tuple[str, int]] | None:
-        """Returns the features of a file's first intact example: {this package's name: (name in the file, size)}; None
-        if there is no intact example."""
+        """Returns the features of a file's first intact example, None if there is none: {this package's name: (name in
+        the file, size)}."""
         records = (self._files.read([number])[0] for number in range(*self._files.firsts[file:file + 2]))
-        record = next((record for record in records if record is not None), None)
-        if record is None:
+        if (record := next((record for record in records if record is not None), None)) is None:
             return None
         try:
             found = tf.train.Example.FromString(record).features.feature
@@ -265,9 +261,8 @@ class PretrainingInput:
         return cls(path, PretrainingRecords(files, skip_corrupt), values,
                    BertTokenizer.from_folder(os.path.dirname(settings)))
 
-    def batches(self, tokenizer: BertTokenizer, batch_size: int, seed: int,
-                directionality: str = "bidi", masking: Literal["static", "dynamic"] | None = None, once: bool = False
-                ) -> MakeDataset:
+    def batches(self, tokenizer: BertTokenizer, batch_size: int, seed: int, directionality: str = "bidi",
+                masking: Literal["static", "dynamic"] | None = None, once: bool = False) -> MakeDataset:
         """Returns a function that makes datasets of batches.
 
         Args:
@@ -277,7 +272,7 @@ class PretrainingInput:
             masking: `static` or `dynamic`. If None, as in `settings`.
 
         Returns:
-            function of `step`, `shard` and `shards` that returns a dataset, see `PretrainingRecords.dataset`.
+            function of `step`, `shard` and `shards`, see `PretrainingRecords.dataset`.
 
         Raises:
             InputError: the examples were made with another vocabulary.

@@ -17,8 +17,7 @@ CHECK_SECONDS = 2.0  # between two checks for signals
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A phase of pretraining: some of the steps, with their own batches, see `PretrainingInput.batches`, whose steps
-    are counted from the start of the phase."""
+    """A phase of pretraining: some of the steps, with their own `PretrainingInput.batches`, whose first step is 0."""
 
     steps: int
     batch_size: int
@@ -33,12 +32,12 @@ class Phase:
                     " or a smaller ", Option("batch_size=…"))
 def train_phases(trainer: Trainer, phases: list[Phase], checkpoints: Checkpoints, log: TrainingLog, *,
                  save_steps: int, eval_steps: int) -> Progress:
-    """Trains from the last checkpoint to the end. There is also an evaluation at the end of each phase, and a
-    checkpoint, which the chief writes and all processes read, after each evaluation.
+    """Trains from the last checkpoint to the end. Also evaluates at the end of each phase; after each evaluation, the
+    chief writes a checkpoint, which all processes read.
 
     Returns:
-        The history has one value of `step`, `loss` and so on per point of the training curve, and one value of
-        `valid_step`, `valid_loss` and so on per evaluation.
+        The history has one value of `step`, `loss` and so on per point of the training curve, and one of `valid_step`,
+        `valid_loss` and so on per evaluation.
 
     Raises:
         InputError: the loss is not finite, or a checkpoint cannot be written.

@@ -15,13 +15,12 @@ class Masking:
     """A masker that chooses 15% of the tokens of each text: 80% of them become [MASK], 10% a random token, and 10% stay
     unchanged.
 
-    15% is the average: if 15% of a text's tokens is not a whole number, it is randomly rounded up or down. At least 1
-    and at most `max_predictions` tokens of a text are chosen. Tokens in brackets, e.g. [CLS], [UNK] and [unused1], are
-    neither chosen nor used as random tokens.
+    15% is randomly rounded to a whole number of tokens, at least 1 and at most `max_predictions`. Tokens in brackets,
+    e.g. [CLS], [UNK] and [unused1], are neither chosen nor used as random tokens.
 
-    All random numbers are an argument, so the examples are the same however they are distributed. The same class masks
-    when examples are made and when they are read. (tensorflow-text's RandomItemSelector and MaskValuesChooser use
-    TensorFlow's global generator, round each text's 15% up, and use special tokens as random tokens too.)
+    All random numbers are an argument, so the examples are the same however they are distributed. (tensorflow-text's
+    RandomItemSelector and MaskValuesChooser use TensorFlow's global generator, round each text's 15% up, and use
+    special tokens as random tokens too.)
 
     Args:
         max_predictions: maximum chosen tokens per text.

@@ -1,5 +1,4 @@
-"""Texts and pairs of texts for pretraining, chosen from the sentences of a corpus: as spans of its token ids, and as
-model inputs."""
+"""Texts and pairs of texts for pretraining from a corpus: as spans of its token ids, and as model inputs."""
 
 import bisect
 import itertools
@@ -23,17 +22,16 @@ def pair_sentences(corpus: Corpus, section: Section, limit: int, rng: np.random.
     of B are used for the next pair instead, and B begins with a random sentence of a random other document of the
     corpus, which must have at least two.
 
-    This differs from Google's code in two ways. The smaller number is drawn for each pair, not for each document, which
-    may be a whole book. And a single sentence, e.g. at the end of a document, can only have a random B; a later pair
-    gets its real next sentences instead of a random B, so that half of the pairs stay random.
+    Unlike Google's code, this draws the smaller number for each pair, not for each document, which may be a whole book.
+    And a single sentence, e.g. at the end of a document, can only have a random B; a later pair gets its real next
+    sentences instead, so that half of the pairs stay random.
 
     Args:
         section: the documents whose sentences become A.
         limit: target number of tokens of A and B together. They may have more, see `truncate`.
 
     Returns:
-        (spans, labels): int64 [pairs, 4], begin and end of A and of B in `corpus.ids`; int32 [pairs], 1 if B is random,
-        else 0.
+        (spans, labels): int64 [pairs, 4], begin and end of A and of B in `corpus.ids`; int32 [pairs], 1 for a random B.
     """
     documents = corpus.documents[section.first:section.last + 1].tolist()
     offset = documents[0]
@@ -59,8 +57,8 @@ def pair_sentences(corpus: Corpus, section: Section, limit: int, rng: np.random.
 
 def _of_other_documents(corpus: Corpus, documents: np.ndarray, needed: np.ndarray, rng: np.random.Generator
                         ) -> np.ndarray:
-    """Returns one span of sentences, int64 [documents, 2], for each of some documents: from a random sentence of a
-    random other document on, as many sentences as have `needed` tokens, or as there are."""
+    """Returns one span of sentences per document, int64 [documents, 2]: from a random sentence of a random other
+    document on, as many as have `needed` tokens, or as there are."""
     count = len(corpus.documents) - 1
     other = (documents + rng.integers(1, count, len(documents))) % count
     begin, stop = rng.integers(corpus.documents[other], corpus.documents[other + 1]), corpus.documents[other + 1]

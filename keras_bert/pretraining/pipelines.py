@@ -5,9 +5,6 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 
 import apache_beam as beam
-from apache_beam.coders import BytesCoder
-from apache_beam.io import WriteToText
-from apache_beam.metrics import Metrics
 
 from keras_bert.arguments import Path
 from keras_bert.integrations.pipelines import new_pipeline, run_pipeline
@@ -16,10 +13,8 @@ from keras_bert.pretraining.tfrecord import frame
 
 
 class Pipelines:
-    """Makes pretraining examples as `examples.Processes` does, in pipelines that write them in another order.
-
-    All workers need access to the input and to the output folder. The arguments are flags, e.g. `--runner=FlinkRunner`.
-    """
+    """Makes pretraining examples like `examples.Processes`, in another order. All workers need access to the input and
+    to the output folder. The arguments are flags, e.g. `--runner=FlinkRunner`."""
 
     def __init__(self, arguments: list[str]) -> None:
         self._arguments = arguments
@@ -42,17 +37,17 @@ class Pipelines:
              | "Share out" >> beam.Reshuffle()
              | "Records" >> beam.FlatMap(_records, make)
              # Writes the bytes unchanged. WriteToTFRecord needs another package for checksums, which the records have.
-             | "Shards" >> WriteToText(os.path.join(folder, "pretraining"), ".tfrecord",
-                                       append_trailing_newlines=False, num_shards=shards, coder=BytesCoder()))
+             | "Shards" >> beam.io.WriteToText(os.path.join(folder, "pretraining"), ".tfrecord", num_shards=shards,
+                                               append_trailing_newlines=False, coder=beam.coders.BytesCoder()))
         return run_pipeline(pipeline, __name__)
 
 
 def _tokenize(block: Block, write_part: Callable[[Block], int]) -> None:
-    Metrics.counter(__name__, "documents").inc(write_part(block))
+    beam.metrics.Metrics.counter(__name__, "documents").inc(write_part(block))
 
 
 def _records(section: Section, make: MakeExamples) -> Iterator[bytes]:
     for examples, counts in make(section):
         for name, count in counts.items():
-            Metrics.counter(__name__, name).inc(count)
+            beam.metrics.Metrics.counter(__name__, name).inc(count)
         yield from map(bytes, frame(examples))

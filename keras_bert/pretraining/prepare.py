@@ -5,7 +5,7 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import keras
 
@@ -29,8 +29,7 @@ from keras_bert.weights.format import Source
 MakeTrainer = Callable[[MakeModel, Objective, int], Trainer]
 
 
-@dataclasses.dataclass(frozen=True)
-class PhaseOptions:
+class PhaseOptions(NamedTuple):
     """The arguments of one phase."""
 
     train: str
@@ -99,32 +98,23 @@ class Options(RunOptions):
             ("model_parallel", self.model_parallel, "1 unless on the JAX backend", self.model_parallel == 1 or on_jax)]
 
     def phases(self) -> list[PhaseOptions]:
-        lists = {field.name: as_list(getattr(self, field.name)) for field in dataclasses.fields(PhaseOptions)}
+        lists = {name: as_list(getattr(self, name)) for name in PhaseOptions._fields}
         count = max(map(len, lists.values()))
-        for name, values in lists.items():
-            if len(values) not in (1, count):
-                raise InputError(Option(name),
-                                 f" must be one value, or one for each of {count} phases; got {len(values)}")
-        return [PhaseOptions(**{name: values[phase % len(values)] for name, values in lists.items()})
-                for phase in range(count)]
+        check_rules(*((name, len(values), f"one value, or one for each of {count} phases", len(values) in (1, count))
+                      for name, values in lists.items()))
+        return [PhaseOptions(*(values[phase % len(values)] for values in lists.values())) for phase in range(count)]
 
 
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    options: Options
+class Prepared(NamedTuple):
     tokenizer: BertTokenizer
     inputs: list[PretrainingInput]
     phases: list[Phase]
     trainer: Trainer
     run: dict[str, dict]  # what decides the result, see `Checkpoints`
 
-    @property
-    def steps(self) -> int:
-        return sum(phase.steps for phase in self.phases)
-
 
 def trainer_kind(options: Options) -> MakeTrainer:
-    """Returns what makes the trainer of the backend. This must come before any operation of TensorFlow."""
+    """Returns what makes the backend's trainer. This must come before any operation of TensorFlow."""
     if kernels.BACKEND == "jax":
         from keras_bert.pretraining.trainer_jax import JaxTrainer
 
@@ -164,7 +154,7 @@ def prepare(options: Options, make_trainer: MakeTrainer) -> Prepared:
                       "model": weights_digest(tokenizer, trainer.trainable_variables)},
            "settings": model_settings(config, tokenizer, examples={
                "settings": [examples.settings for examples in inputs.values()], "next_sentence": next_sentence})}
-    return Prepared(options, tokenizer, list(inputs.values()), phases, trainer, run)
+    return Prepared(tokenizer, list(inputs.values()), phases, trainer, run)
 
 
 def _find_tokenizer(vocab: str | None, source: Source | None, first: PretrainingInput) -> BertTokenizer:
@@ -224,9 +214,8 @@ def _schedule(options: Options, steps: list[int]) -> PhasedSchedule:
     rates = options.learning_rate
     if not isinstance(rates, list):
         rates, steps = [rates], [sum(steps)]
-    if len(rates) != len(steps):
-        raise InputError(Option("learning_rate"),
-                         f" must be one value, or one for each of {len(steps)} phases; got {rates}")
+    check_rules(("learning_rate", rates, f"one value, or one for each of {len(steps)} phases",
+                 len(rates) == len(steps)))
     return PhasedSchedule([WarmupDecay(rate, int(count * options.warmup_ratio), count, options.power)
                            for rate, count in zip(rates, steps)])
 
@@ -239,8 +228,8 @@ def _check_batches(options: Options, sizes: list[int], devices: int) -> None:
 
 
 def cost_of_token(config: BertConfig, seq_length: int) -> float:
-    """Returns the floating point operations to train on one token, forward and backward: 6 for each weight that it is
-    multiplied by; and in each block, for each token that it attends to, 12 for each element of its vector."""
+    """Returns the floating point operations to train on one token: 6 for each weight that it is multiplied by; and in
+    each block, for each token that it attends to, 12 for each element of its vector."""
     hidden, width = config.hidden_size, config.embedding_width
     block = 4 * hidden**2 + 2 * hidden * config.intermediate_size
     head = (hidden * width + width * config.vocab_size) * 0.15  # 15% of the tokens are predicted

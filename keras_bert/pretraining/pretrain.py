@@ -17,12 +17,13 @@ from keras_bert.pretraining.input import PretrainingInput
 from keras_bert.pretraining.loop import train_phases
 from keras_bert.pretraining.prepare import Options, Prepared, prepare, trainer_kind
 from keras_bert.training import pictures
-from keras_bert.training.checkpoints import Checkpoints, Progress
+from keras_bert.training.checkpoints import Progress
 from keras_bert.training.report import VERSIONS, write_metrics
 from keras_bert.training.run import Output, TrainingLog, enable_determinism, peak
 from keras_bert.weights import native
 from keras_bert.weights.format import Weights
 
+_Batches = Iterable[dict[str, np.ndarray]]
 _COUNTED = 2**16  # training examples whose tokens are counted for the baselines
 
 
@@ -45,9 +46,9 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     `batch_size` are each one value for all phases, or a list with one value per phase.
 
     If a run is stopped or killed, run the same command again with the same versions (see `Checkpoints`): it resumes
-    from its last checkpoint. The final weights are bit-identical on one CPU, and on a GPU with `deterministic`. The
-    checkpoint is kept in `output`.checkpoints until training finishes. With multiple workers, run the same command
-    on each. The first one writes; all must be able to read the folder. If one is lost, the others end too.
+    from its last checkpoint, in `output`.checkpoints. The final weights are bit-identical on one CPU, and on a GPU with
+    `deterministic`. With multiple workers, run the same command on each. The first one writes; all must be able to read
+    the folder. If one is lost, the others end too.
 
     Args:
         train: Folder of make-pretraining-data, or a glob of TFRecord files with the Model Garden's features; one per
@@ -103,22 +104,17 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     trainer = prepared.trainer
     checkpoints, is_written = folder.open(prepared.run, trainer.is_chief)
     if not is_written:
-        log = TrainingLog(prepared.steps, "tokens", options.log_dir, peak())
-        progress = _fit(prepared, checkpoints, log)
+        total = sum(phase.steps for phase in prepared.phases)
+        log = TrainingLog(total, "tokens", options.log_dir, peak())
+        with _naming_errors(prepared.inputs, options.distribution_strategy, checkpoints.folder):
+            progress = train_phases(trainer, prepared.phases, checkpoints, log, save_steps=options.save_steps,
+                                    eval_steps=options.eval_steps or -(-total // 10))
         if trainer.is_chief:
-            _write(prepared, progress, log.rate)
+            _write(options, prepared, progress, log.rate)
     if trainer.is_chief:
         checkpoints.remove()
     trainer.mean_over_processes(0.0)  # the other workers wait for the chief here
     return load_model(options.output)
-
-
-def _fit(prepared: Prepared, checkpoints: Checkpoints, log: TrainingLog) -> Progress:
-    """Trains the model to the end, from the last checkpoint if there is one."""
-    options = prepared.options
-    with _naming_errors(prepared.inputs, options.distribution_strategy, checkpoints.folder):
-        return train_phases(prepared.trainer, prepared.phases, checkpoints, log, save_steps=options.save_steps,
-                            eval_steps=options.eval_steps or -(-prepared.steps // 10))
 
 
 @contextlib.contextmanager
@@ -140,9 +136,9 @@ def _naming_errors(inputs: Iterable[PretrainingInput], strategy: str, folder: st
                          f"to resume from the checkpoint in {folder}") from None
 
 
-def _write(prepared: Prepared, progress: Progress, tokens_per_second: float) -> None:
+def _write(options: Options, prepared: Prepared, progress: Progress, tokens_per_second: float) -> None:
     """Writes the folder of the trained model, with `metrics.json` and a picture of the training curve."""
-    options, model, phase = prepared.options, prepared.trainer.model, prepared.phases[-1]
+    model, phase = prepared.trainer.model, prepared.phases[-1]
     metrics = {"history": progress.history, **prepared.run, "tokens_per_second": round(tokens_per_second),
                "corrupt_records": sum(examples.records.corrupt for examples in prepared.inputs), "versions": VERSIONS}
     if phase.make_valid_dataset:
@@ -158,11 +154,9 @@ def _write(prepared: Prepared, progress: Progress, tokens_per_second: float) -> 
         write_metrics(new, metrics, pictures.PRETRAINING)
 
 
-def baselines(trained: Iterable[dict[str, np.ndarray]], held_out: Iterable[dict[str, np.ndarray]], vocab_size: int,
-              next_sentence: bool) -> dict[str, float]:
-    """Returns the scores on held-out examples of guesses without a model, which know the training examples alone:
-    `majority` always guesses the most frequent token or label; `unigram` guesses each token with the probability of its
-    frequency, each token counted once more than it occurs."""
+def baselines(trained: _Batches, held_out: _Batches, vocab_size: int, next_sentence: bool) -> dict[str, float]:
+    """Returns the scores on held-out examples of guesses by the counts of the training examples: `majority` always
+    guesses the most frequent token or label; `unigram` guesses each token as often as it occurs, plus once."""
     (known, known_labels), (found, labels) = (
         _counts(batches, vocab_size, next_sentence) for batches in (trained, held_out))
     guessed, found = (known + 1) / (known + 1).sum(), found / max(found.sum(), 1)
@@ -173,8 +167,7 @@ def baselines(trained: Iterable[dict[str, np.ndarray]], held_out: Iterable[dict[
     return {name: float(value) for name, value in guesses.items()}
 
 
-def _counts(batches: Iterable[dict[str, np.ndarray]], vocab_size: int, next_sentence: bool
-            ) -> tuple[np.ndarray, np.ndarray]:
+def _counts(batches: _Batches, vocab_size: int, next_sentence: bool) -> tuple[np.ndarray, np.ndarray]:
     """Counts each masked token, int [vocabulary], and the labels 0 and 1, float [2]."""
     tokens, labels = np.zeros(vocab_size, int), np.zeros(2)
     for batch in batches:

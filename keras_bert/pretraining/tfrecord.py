@@ -24,8 +24,8 @@ def serialize(features: dict[str, np.ndarray]) -> np.ndarray:
     """Serializes features [examples, n], non-negative integers or float32, in the wire format of protocol buffers:
     uint8 [examples, size].
 
-    All examples have the same layout: each varint of a feature has as many bytes as the feature's largest value needs.
-    This makes them a fifth longer than necessary, but takes a fiftieth of the time that `tf.train.Example`s take.
+    Each varint of a feature has as many bytes as the feature's largest value needs. This makes examples a fifth longer
+    than necessary, but takes a fiftieth of the time of `tf.train.Example`s.
     """
     columns = []
     for name, values in features.items():

@@ -4,8 +4,6 @@ from collections.abc import Iterator
 
 import jax
 import keras
-from jax import numpy as jnp
-from keras import distribution
 
 from keras_bert.errors import InputError, Option
 from keras_bert.pretraining.input import MakeDataset
@@ -26,20 +24,19 @@ class JaxTrainer(Trainer):
 
     is_chief = True
 
-    def __init__(self, make: MakeModel, objective: Objective, accumulation_steps: int = 1, model_parallel: int = 1
-                 ) -> None:
-        devices = distribution.list_devices()
+    def __init__(self, make: MakeModel, objective: Objective, accumulation_steps: int, model_parallel: int) -> None:
+        devices = keras.distribution.list_devices()
         self.devices = len(devices) // model_parallel
         if len(devices) % model_parallel:
             raise InputError(Option("model_parallel"),
                              f" must divide the number of devices ({len(devices)}); got {model_parallel}")
-        layouts = distribution.LayoutMap(
-            distribution.DeviceMesh((self.devices, model_parallel), ("batch", "model"), devices))
+        layouts = keras.distribution.LayoutMap(
+            keras.distribution.DeviceMesh((self.devices, model_parallel), ("batch", "model"), devices))
         if model_parallel > 1:
             for path, axes in _SPLIT_AXES.items():
                 layouts[path] = axes
-        self._distribution = distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
-        distribution.set_distribution(self._distribution)
+        self._distribution = keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
+        keras.distribution.set_distribution(self._distribution)
         super().__init__(make, objective, accumulation_steps)
         self._step = jax.jit(self._train_step, donate_argnums=0)
         self._sums = jax.jit(self._stateless_sums)
@@ -56,8 +53,8 @@ class JaxTrainer(Trainer):
 
     def _distributed(self, make_dataset: MakeDataset, step: int) -> Iterator[Batch]:
         for batch in make_dataset(step).as_numpy_iterator():
-            yield {name: distribution.distribute_tensor(values, self._distribution.get_data_layout(values.shape))
-                   for name, values in batch.items()}
+            yield {name: keras.distribution.distribute_tensor(
+                values, self._distribution.get_data_layout(values.shape)) for name, values in batch.items()}
 
     def _evaluate_step(self, batch: Batch) -> Sums:
         return self._sums([variable.value for variable in self.trainable_variables], batch)
@@ -78,7 +75,7 @@ class JaxTrainer(Trainer):
 
         gradient = jax.grad(loss, has_aux=True)
         # A part has every nth row (n = accumulation_steps), so that each device splits its own rows.
-        parts = {name: jnp.moveaxis(values.reshape(-1, self.accumulation_steps, *values.shape[1:]), 1, 0)
+        parts = {name: jax.numpy.moveaxis(values.reshape(-1, self.accumulation_steps, *values.shape[1:]), 1, 0)
                  for name, values in batch.items()}
         gradients, sums = self._accumulated(parts, lambda part: gradient(trainable, part))
         trainable, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trainable)

@@ -11,8 +11,8 @@ MAX_SEGMENTS = 4
 
 
 def round_robin(lengths: list[tf.Tensor], limit: tf.Tensor) -> list[tf.Tensor]:
-    """Computes how many tokens of each segment, int32 [batch], to keep if the segments take turns, one token per turn,
-    until `limit` tokens, int32 scalar, or all tokens are kept."""
+    """Computes how many tokens of each segment to keep, int32 [batch], if they take turns, one token per turn, until
+    `limit` tokens, int32 scalar, or all tokens are kept."""
     # Each of the n segments keeps min(length, level) tokens. For any m, the m shortest lengths and (n - m) times the
     # level sum to at least the number of tokens kept, and for the right m to exactly this number. So the level is the
     # maximum over all m of the highest level for which the sum is within the limit.
@@ -31,8 +31,8 @@ def round_robin(lengths: list[tf.Tensor], limit: tf.Tensor) -> list[tf.Tensor]:
 
 
 def waterfall(lengths: list[tf.Tensor], limit: tf.Tensor) -> list[tf.Tensor]:
-    """Computes how many tokens of each segment, int32 [batch], to keep if the first segment gets as many as it needs,
-    the second gets as many of the rest as it needs, and so on."""
+    """Computes how many tokens of each segment to keep, int32 [batch], if each one gets as many as it needs of those
+    that the earlier ones leave."""
     kept: list[tf.Tensor] = []
     for length in lengths:
         kept.append(tf.minimum(length, limit))
@@ -59,8 +59,8 @@ def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tens
         truncator: a key of `TRUNCATORS`.
 
     Returns:
-        int32 [batch, seq_length]: input_word_ids; input_mask; input_type_ids, 0 for the first segment, 1 for
-        the second, and so on, or 0 for all if the tokenizer has no segments.
+        int32 [batch, seq_length]: input_word_ids; input_mask; input_type_ids, the number of the segment from 0, or 0
+        for all if the tokenizer has no segments.
     """
     if not 1 <= len(segments) <= MAX_SEGMENTS:
         raise InputError(f"bert_pack_inputs takes 1 to {MAX_SEGMENTS} segments; got {len(segments)}")

@@ -1,21 +1,24 @@
-"""`GraphTokenizer`, which is `BertTokenizer` as a TensorFlow function of core operations, for SavedModels that accept
-strings."""
+"""`GraphTokenizer`, which is `BertTokenizer` in core TensorFlow operations, for SavedModels that accept strings."""
 
 import functools
+import unicodedata
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from keras_bert.text import graph_tables
-from keras_bert.text.graph_tables import ALONE, CODE_POINTS, DROPPED, IN_CONTEXT, MULTIPLE, SPACE, SYMBOL
-from keras_bert.text.rules import Rules
+from keras_bert.text.graph_tables import ALONE, CODE_POINTS, DROPPED, IN_CONTEXT, MULTIPLE, SPACE, SYMBOL, tabulate
+from keras_bert.text.rules import Rules, is_deleted
 from keras_bert.text.tokenizer import BertTokenizer
+
+# Code points or cells, and the first and the last index of what each came from: three int32 [n].
+_Traced = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 class InContext(tf.Module):
-    """The part of the rules that depends on context: rewrites code points so that the result for each one no longer
-    depends on its neighbours. For `cells`, see `graph_tables`."""
+    """The rules that depend on context: rewrites code points so that the result for each no longer depends on its
+    neighbours. For `cells`, see `graph_tables`."""
 
     def __init__(self, rules: Rules, cells: np.ndarray) -> None:
         super().__init__(name="in_context")
@@ -26,16 +29,15 @@ class InContext(tf.Module):
             self._unseen, self._cased = map(_bools, graph_tables.sigma_context())
         if self._decomposes:
             self._decomposition, self._parts = map(tf.constant, graph_tables.decompositions(rules))
-            self._class = tf.constant(graph_tables.combining_classes())
+            self._class = tf.constant(tabulate(unicodedata.combining, np.uint8))
             # Marks are sorted across deleted characters, so these are removed first. Stripped marks, in contrast, can
             # separate other marks, except with NFC, which is applied after stripping.
-            self._is_deleted = _bools(cells & DROPPED != 0 if self._composes else graph_tables.deleted())
+            self._is_deleted = _bools(cells & DROPPED != 0 if self._composes else tabulate(is_deleted, bool))
         if self._composes:
             self._pairs, self._composites = map(tf.constant, graph_tables.compositions())
 
-    def __call__(self, code_point: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Rewrites int32 [characters]. Returns the rewritten code points and the indices of the first and the last
-        character that each came from: three int32 [rewritten]."""
+    def __call__(self, code_point: tf.Tensor) -> _Traced:
+        """Rewrites code points, int32 [characters]."""
         if self._lower_case:
             code_point = self._with_final_sigmas(code_point)
         index = tf.range(tf.size(code_point))
@@ -45,8 +47,8 @@ class InContext(tf.Module):
         return self._composed(*characters) if self._composes else characters
 
     def _with_final_sigmas(self, code_point: tf.Tensor) -> tf.Tensor:
-        """Replaces each capital sigma at the end of a word by the final small sigma, like `str.lower`: a sigma after a
-        cased letter and not before one, ignoring case-ignorable characters."""
+        """Replaces each capital sigma after a cased letter and not before one, ignoring case-ignorable characters, by
+        the final small sigma, like `str.lower`."""
         is_seen = ~_is_in(self._unseen, code_point)
         cased = _is_in(self._cased, tf.boolean_mask(code_point, is_seen))
         cased = tf.concat([[False], cased, [False]], 0)
@@ -55,7 +57,7 @@ class InContext(tf.Module):
         is_final = tf.equal(code_point, ord("Σ")) & tf.gather(cased, before) & ~tf.gather(cased, after)
         return tf.where(is_final, ord("ς"), code_point)
 
-    def _decomposed(self, code_point: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _decomposed(self, code_point: tf.Tensor) -> _Traced:
         row = tf.cast(tf.gather(self._decomposition, code_point), tf.int32)
         parts = tf.gather(self._parts, tf.maximum(row, 0))
         alone = tf.concat([code_point[:, None], tf.fill(tf.shape(parts[:, 1:]), -1)], 1)
@@ -67,15 +69,14 @@ class InContext(tf.Module):
     def _combining(self, code_point: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.gather(self._class, code_point), tf.int32)
 
-    def _in_order(self, code_point: tf.Tensor, first: tf.Tensor,
-                  last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Sorts the marks between two starters by combining class; marks of the same class keep their order. A mark
-        that moves gets the first and last character of all marks in its run."""
+    def _in_order(self, code_point: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> _Traced:
+        """Sorts the marks between two starters by combining class, stably. A mark that moves gets the first and the
+        last character of all marks in its run."""
         combining = self._combining(code_point)
         run = tf.cumsum(tf.cast(tf.equal(combining, 0), tf.int64))
         order = run * 256 + tf.cast(combining, tf.int64)
 
-        def sorted_runs() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def sorted_runs() -> _Traced:
             count = tf.size(order, tf.int64)
             index = tf.range(count)
             source = tf.sort(order * count + index) % count
@@ -90,17 +91,16 @@ class InContext(tf.Module):
 
         return tf.cond(tf.reduce_any(order[1:] < order[:-1]), sorted_runs, lambda: (code_point, first, last))
 
-    def _composed(self, *characters: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _composed(self, *characters: tf.Tensor) -> _Traced:
         """Composes each starter with the first mark or starter that it composes with, until nothing composes."""
         def step(_: tf.Tensor, code_point: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.Tensor, ...]:
             combining = self._combining(code_point)
             is_starter = tf.equal(combining, 0)
             index = tf.range(tf.size(code_point))
-            starters = tf.concat([[-1], tf.cast(tf.where(is_starter)[:, 0], tf.int32)], 0)
+            starters = tf.concat([[-1], _where(is_starter)], 0)
             starter = tf.gather(starters, tf.cumsum(tf.cast(is_starter, tf.int32), exclusive=True))
             before = tf.concat([[0], combining[:-1]], 0)[:tf.size(combining)]
-            is_reachable = (starter >= 0) & (
-                tf.equal(starter, index - 1) | (before > 0) & (before < combining))
+            is_reachable = (starter >= 0) & (tf.equal(starter, index - 1) | (before > 0) & (before < combining))
             starter = tf.maximum(starter, 0)
             pair = tf.cast(tf.gather(code_point, starter), tf.int64) * CODE_POINTS + tf.cast(code_point, tf.int64)
             pair_index = tf.minimum(tf.searchsorted(self._pairs, pair), tf.size(self._pairs) - 1)
@@ -123,7 +123,7 @@ class InContext(tf.Module):
 
 
 def _bools(array: np.ndarray) -> tf.Tensor:
-    """Returns a bool array as a constant of bytes, because TensorFlow writes bool constants one value at a time."""
+    """Returns a constant of bytes, because TensorFlow writes bool constants one value at a time."""
     return tf.constant(array.view("uint8"))
 
 
@@ -139,9 +139,8 @@ class GraphTokenizer(tf.Module):
     """The tokenizer in the TensorFlow graph: computes the ids of `BertTokenizer`, and the bytes of the text that each
     id came from. Skips invalid UTF-8.
 
-    All texts of a batch are one array of characters, which every operation processes at once; the trie is walked for
-    all words in parallel. Steps that few texts need are in conditional branches that only batches with such texts
-    execute."""
+    All texts of a batch are one array of characters; the trie is walked for all words in parallel. Steps that few texts
+    need are in branches that only batches with such texts execute."""
 
     def __init__(self, tokenizer: BertTokenizer) -> None:
         super().__init__(name="tokenizer")
@@ -156,17 +155,17 @@ class GraphTokenizer(tf.Module):
         self._in_context = InContext(tokenizer.rules, cells)
         # One function for all calls, because tracing it takes a second. It is not inlined, so that only the branch
         # taken, whole or in halves, is computed. The partial hides it from `tf.Module`, which would save it once more.
+        texts = tf.TensorSpec([None], tf.string)
         self._ragged = functools.partial(tf.function(
-            self._tokenize, [tf.TensorSpec([None], tf.string)], autograph=False,
-            experimental_attributes={"_noinline": True}))
+            self._tokenize, [texts], autograph=False, experimental_attributes={"_noinline": True}))
 
     def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Converts string [batch] to ids: int32 ragged [batch, (words), (tokens)]."""
         return self.tokenize_with_offsets(texts)[0]
 
     def tokenize_with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        """Converts string [batch] to three ragged tensors [batch, (words), (tokens)]: the ids, int32, and the start and
-        the end of each token in its text, int64, in bytes of the original text."""
+        """Converts string [batch] to three ragged [batch, (words), (tokens)]: the ids, int32, and the start and the end
+        of each token in its original text, int64, in bytes."""
         return _in_halves(self._ragged, texts)
 
     def _tokenize(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
@@ -190,17 +189,16 @@ class GraphTokenizer(tf.Module):
         text_start = tf.gather(tf.concat([[0], text_ends], 0), tf.searchsorted(text_ends, starts, side="right"))
 
         def ragged(values: tf.Tensor) -> tf.RaggedTensor:
-            words = tf.RaggedTensor.from_row_splits(values, token_splits, validate=False)
-            return tf.RaggedTensor.from_row_splits(words, word_splits, validate=False)
+            return tf.RaggedTensor.from_nested_row_splits(values, [word_splits, token_splits], validate=False)
 
         return (ragged(_gather(token_of, token_at) - 1), ragged(starts - text_start), ragged(limits - text_start))
 
-    def _cells_of(self, code_point: tf.Tensor, byte: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _cells_of(self, code_point: tf.Tensor, byte: tf.Tensor) -> _Traced:
         """Returns the cells of the code points, without dropped characters, and the bytes at which the source of each
         cell starts and ends: three int32 [cells]. The last cell is a space."""
         cell = _gather(self._cells, code_point)
 
-        def rare() -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        def rare() -> _Traced:
             index = tf.range(tf.size(code_point))
             rewritten = tf.cond(_any(cell, IN_CONTEXT), lambda: self._rewritten(code_point),
                                 lambda: (cell, index, index))
@@ -211,12 +209,11 @@ class GraphTokenizer(tf.Module):
 
         return tf.cond(tf.reduce_max(cell) >= DROPPED, rare, lambda: (cell, byte[:-1], byte[1:]))
 
-    def _rewritten(self, code_point: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _rewritten(self, code_point: tf.Tensor) -> _Traced:
         code_point, first, last = self._in_context(code_point)
         return tf.gather(self._cells, code_point) & ~IN_CONTEXT, first, last
 
-    def _expanded(self, cell: tf.Tensor, first: tf.Tensor,
-                  last: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def _expanded(self, cell: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> _Traced:
         multiple = cell & MULTIPLE != 0
         row = tf.gather(self._multiple, tf.where(multiple, cell & SYMBOL, 0))
         row = tf.where(multiple[:, None], row, tf.concat([cell[:, None], tf.fill(tf.shape(row[:, 1:]), -1)], 1))
@@ -242,9 +239,9 @@ class GraphTokenizer(tf.Module):
         return tf.cond(tf.size(unknown_at) > 0, without_unknown_words, lambda: token_of)
 
     def _walk(self, symbol: tf.Tensor, word_at: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Finds the greedy longest matches of all words, which start at `word_at`, int32 [words], at once. The last of
-        the symbols, int32 [characters], is not part of a word. Returns the starts of the tokens and their ids, two
-        int32 [tokens], in no particular order; the id is -1 if the rest of a word cannot be spelled."""
+        """Finds the greedy longest matches of all words at once: int32 [words], their starts, in symbols, int32
+        [characters], of which the last is not part of a word. Returns the starts of the tokens and their ids, -1 if the
+        rest of a word cannot be spelled: two int32 [tokens], in no particular order."""
         def step(node: tf.Tensor, position: tf.Tensor, at: tf.Tensor, token: tf.Tensor) -> tuple[tf.Tensor, ...]:
             for _ in range(_STEPS):
                 following = tf.gather(self._base, node) + tf.gather(symbol, position)
@@ -277,8 +274,7 @@ def _in_halves(function: Callable[[tf.Tensor], tuple[tf.RaggedTensor, ...]],
         splits = tf.concat([[0], tf.reshape(tokens.row_splits[1:], tf.shape(texts))], 0)
         return tf.RaggedTensor.from_row_splits(tokens.values, splits, validate=False)
 
-    return tf.nest.map_structure(with_static_batch,
-                                 tf.cond(tf.size(texts) >= _LARGE, halves, lambda: function(texts)))
+    return tf.nest.map_structure(with_static_batch, tf.cond(tf.size(texts) >= _LARGE, halves, lambda: function(texts)))
 
 
 def _decode(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -288,15 +284,13 @@ def _decode(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     joined = tf.strings.join([tf.strings.reduce_join(texts, separator=" "), " "])
     raw = tf.io.decode_raw(joined, tf.uint8)
 
-    def ascii() -> tuple[tf.Tensor, tf.Tensor]:  # five times as fast
-        return tf.cast(raw, tf.int32), tf.range(tf.size(raw) + 1)
-
     def utf8() -> tuple[tf.Tensor, tf.Tensor]:
         _, code_point, byte = tf.raw_ops.UnicodeDecodeWithOffsets(
             input=[joined], input_encoding="UTF-8", errors="replace")
         return code_point, tf.concat([tf.cast(byte, tf.int32), tf.shape(raw)], 0)
 
-    code_point, byte = tf.cond(tf.reduce_all(raw < 128), ascii, utf8)
+    code_point, byte = tf.cond(  # for ASCII, five times as fast
+        tf.reduce_all(raw < 128), lambda: (tf.cast(raw, tf.int32), tf.range(tf.size(raw) + 1)), utf8)
     return code_point, byte, tf.cumsum(tf.strings.length(texts) + 1)
 
 

@@ -17,9 +17,8 @@ _BATCH_SIZE = 1024  # texts that are tokenized together, each of their words onc
 
 @dataclasses.dataclass(frozen=True)
 class TokenOffsets:
-    """The WordPiece tokens of one text, and the range of characters (code points) of the text that each came from. If
-    one character becomes multiple tokens, they all have the same range. As in BERT, words are split at white space and
-    punctuation."""
+    """The WordPiece tokens of one text, and the range of characters (code points) that each came from: the same one for
+    all tokens of one character. As in BERT, words are split at white space and punctuation."""
 
     ids: np.ndarray  # int32 [tokens]
     starts: np.ndarray  # int64 [tokens]
@@ -29,9 +28,8 @@ class TokenOffsets:
 
 def tokens_with_offsets(texts: Iterable[str], tokenizer: BertTokenizer,
                         needed: int = sys.maxsize) -> list[TokenOffsets]:
-    """Returns the `TokenOffsets` of each text, those of `GraphTokenizer.tokenize_with_offsets` in characters; of a long
-    text perhaps only the `needed` number. Repeated texts are processed only once, because many questions share a
-    context."""
+    """Returns the `TokenOffsets` of each text; of a long one perhaps only the `needed` number. Repeated texts are
+    processed once, because many questions share a context."""
     texts = [tokenizer.part(text, needed) for text in texts]
     unique = list(dict.fromkeys(texts))
     found: dict[str, TokenOffsets] = {}

@@ -7,9 +7,8 @@ import numpy as np
 
 
 def truncate_pair(first: list, second: list, limit: int, side: Literal["right", "left"] = "right") -> tuple[list, list]:
-    """Truncates the longer of two lists, one token at a time from its end or its beginning, the `side`, until both
-    together have at most `limit` tokens (`_truncate_seq_pair` of google-research/bert `run_classifier.py`: if both are
-    equally long, truncates the second)."""
+    """Truncates the longer of two lists, the second if both are equally long, one token at a time at its `side`, until
+    both together have at most `limit` tokens (`_truncate_seq_pair` of google-research/bert `run_classifier.py`)."""
     kept = min(len(first), max(limit - len(second), (limit + 1) // 2))
     return truncate(first, kept, side), truncate(second, limit - kept, side)
 
@@ -21,7 +20,7 @@ def truncate(ids: list, limit: int, side: Literal["right", "left"]) -> list:
 def pack(first: list[int], second: list[int] | None, cls_id: int, sep_id: int, max_length: int,
          side: Literal["right", "left"] = "right") -> tuple[list[int], int]:
     """Packs ids as [CLS] first [SEP] second [SEP], or a single text as [CLS] first [SEP], truncated at a `side` to
-    `max_length` ids. Returns the ids, and the number of those that belong to segment 0."""
+    `max_length` ids. Returns the ids, and how many belong to segment 0."""
     if second is None:
         return [cls_id, *truncate(first, max_length - 2, side), sep_id], min(len(first), max_length - 2) + 2
     first, second = truncate_pair(first, second, max_length - 3, side)
@@ -39,8 +38,7 @@ def pad(packed: Collection[tuple[list[int], int]], pad_id: int, length: int | No
     """
     length = length or max((len(ids) for ids, _ in packed), default=0)
     word_ids = np.full((len(packed), length), pad_id, np.int32)
-    mask = np.zeros_like(word_ids)
-    segment_ids = np.zeros_like(word_ids)
+    mask, segment_ids = np.zeros_like(word_ids), np.zeros_like(word_ids)
     for row, (ids, first_segment) in enumerate(packed):
         word_ids[row, :len(ids)] = ids
         mask[row, :len(ids)] = 1

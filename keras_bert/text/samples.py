@@ -5,7 +5,7 @@ import numpy as np
 from keras_bert.text.packing import pad
 from keras_bert.text.tokenizer import BertTokenizer
 
-# Together longer than any input; each is also one by itself.
+# Together longer than any input; each is also used alone.
 _TEXTS = [
     "The bank raised its rates, and the river its banks.",
     "Who wrote this, and when?",
@@ -19,8 +19,8 @@ _TEXTS = [
 
 
 def sample_inputs(tokenizer: BertTokenizer, length: int, segments: int) -> dict[str, np.ndarray]:
-    """Returns six inputs, int32 [6, length]: two that fill all positions, a text and a pair of texts, and four short
-    ones. The segment ids are below `segments`."""
+    """Returns int32 [6, length]: a text and a pair that fill all positions, and four short ones. The segment ids are
+    below `segments`."""
     whole = " ".join(_TEXTS * (length // len(_TEXTS) + 1))
     rows = tokenizer.pack([whole, *_TEXTS[1:3]], None, length)
     rows += tokenizer.pack([whole, *_TEXTS[3:5]], [whole, *_TEXTS[:2]], length)

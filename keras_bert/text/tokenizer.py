@@ -1,5 +1,4 @@
-"""`BertTokenizer`, which converts texts to WordPiece ids with the `tokenizers` library, outside the TensorFlow
-graph."""
+"""`BertTokenizer`, which converts texts to WordPiece ids with the `tokenizers` library."""
 
 import os
 import sys
@@ -8,7 +7,6 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import tokenizers
-from tokenizers import models, pre_tokenizers
 
 from keras_bert.arguments import Path, as_texts, check_texts
 from keras_bert.errors import InputError, Option
@@ -36,14 +34,12 @@ class BertTokenizer:
             capital letters.
         strip_accents: if True, decomposes the text (NFD) and drops combining marks. Defaults to `lower_case`.
         split_cjk: if True, makes each CJK ideograph a word.
-        normalization: `NFC` or `none`. Stripping accents decomposes Hangul syllables into jamo, which is right for a
-            vocabulary of jamo but not for one of syllables. If None, uses `NFC`, which composes the syllables again, if
-            accents are stripped and the vocabulary spells Korean in syllables.
+        normalization: `NFC` or `none`. Stripping accents decomposes Hangul syllables into jamo; `NFC` composes them
+            again. If None, `NFC` if accents are stripped and the vocabulary spells Korean in syllables.
         max_length: maximum number of ids of an input, unless a call gives another. If None, 128.
         has_segments: if False, the second text of a pair has the segment id 0 too, for encoders with one segment type:
             RoBERTa, DistilBERT.
-        truncation_side: the end at which a text that is too long is cut: `right`, or `left`, which keeps its last
-            tokens.
+        truncation_side: the end at which a long text is cut: `right`, or `left`, which keeps its last tokens.
         max_word_length: maximum number of characters of a word; longer words become [UNK]. 200 in google-research/bert,
             100 in transformers.
     """
@@ -59,16 +55,15 @@ class BertTokenizer:
         if normalization is None:
             normalization = "NFC" if strip_accents and holds_hangul_syllables(self.vocabulary) else "none"
         self.rules = Rules(lower_case, strip_accents, split_cjk, normalization)
-        self.max_length = max_length
-        self.has_segments = has_segments
-        self.truncation_side, self.max_word_length = truncation_side, max_word_length
+        self.max_length, self.max_word_length = max_length, max_word_length
+        self.has_segments, self.truncation_side = has_segments, truncation_side
         ids = {token: index for index, token in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
             ids[token] for token in ("[PAD]", UNKNOWN, "[CLS]", "[SEP]"))
         self.mask_id = ids.get("[MASK]")  # only pretraining needs it
         self.wordpiece = tokenizers.Tokenizer(
-            models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=max_word_length))
-        self.wordpiece.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+            tokenizers.models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=max_word_length))
+        self.wordpiece.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
 
     @property
     def default_length(self) -> int:
@@ -77,20 +72,17 @@ class BertTokenizer:
 
     @classmethod
     def from_folder(cls, folder: Path) -> Self:
-        """Reads the vocabulary, the rules and the maximum length from the files of a folder: one that this package
-        wrote, or one of transformers, sentence-transformers, KerasHub or Google. See `read_tokenizer_files`; what no
-        file says is guessed, with a warning.
+        """Reads a folder that this package, transformers, sentence-transformers, KerasHub or Google wrote, see
+        `read_tokenizer_files`. What no file says is guessed, with a warning.
 
         Raises:
             InputError: the folder has no vocabulary, or its tokenizer is not BERT's, or does what this one does not.
         """
         files = read_tokenizer_files(folder)
         if files is None:
-            if reason := other_vocabulary(folder):
-                raise InputError(reason)
             found = "it has neither" if os.path.isdir(folder) else "there is no such folder"
-            raise InputError(f"{os.fspath(folder)}: must be a folder with a WordPiece vocabulary, vocab.txt or "
-                             f"tokenizer.json; {found}")
+            raise InputError(other_vocabulary(folder) or f"{os.fspath(folder)}: must be a folder with a WordPiece "
+                             f"vocabulary, vocab.txt or tokenizer.json; {found}")
         check_followed(folder, files.differences)
         files.warn(folder)
         with naming_damage(folder):
@@ -102,17 +94,14 @@ class BertTokenizer:
         return cls(files.vocabulary, **files.arguments)
 
     def save_settings(self, folder: Path, **additional: Any) -> None:
-        """Writes `tokenizer_config.json` with Hugging Face's names of the settings; `normalization` is an addition of
-        this package. `additional` are more names and values, which replace these."""
+        """Writes `tokenizer_config.json` with Hugging Face's names of the settings; only this package reads
+        `normalization`. The values of `additional` replace these."""
         settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.rules.lower_case,
                     "strip_accents": self.rules.strip_accents, "tokenize_chinese_chars": self.rules.split_cjk,
                     "normalization": self.rules.normalization}
-        if self.max_length is not None:
-            settings["model_max_length"] = self.max_length
-        if self.truncation_side != "right":
-            settings["truncation_side"] = self.truncation_side
-        if self.max_word_length != MAX_WORD_LENGTH:
-            settings["max_input_chars_per_word"] = self.max_word_length
+        optional = {"model_max_length": (self.max_length, None), "truncation_side": (self.truncation_side, "right"),
+                    "max_input_chars_per_word": (self.max_word_length, MAX_WORD_LENGTH)}
+        settings |= {name: value for name, (value, default) in optional.items() if value != default}
         if not self.has_segments:
             settings["model_input_names"] = ["input_ids", "attention_mask"]
         write_json(os.path.join(folder, CONFIG), settings | additional)
@@ -131,8 +120,7 @@ class BertTokenizer:
         return [encoding.ids for encoding in self.wordpiece.encode_batch_fast(self._normalized(name, texts, needed))]
 
     def _normalized(self, name: str, texts: Iterable[str], needed: int = sys.maxsize) -> list[str]:
-        """Returns the words of each text, see `Rules.normalize`; of a long text those of a `part` with the `needed`
-        number of ids. Messages call the texts `name`."""
+        """Returns the words of each text, or of its `part`, see `Rules.normalize`. Messages call the texts `name`."""
         texts, long = as_texts(name, texts), _CHARACTERS * needed
         try:
             return [self.rules.normalize(text if len(text) <= long else self.part(text, needed)) for text in texts]
@@ -141,8 +129,8 @@ class BertTokenizer:
             raise
 
     def part(self, text: str, needed: int) -> str:
-        """Returns a part of a text, from the end that is not cut, with at least the `needed` number of ids, or the text
-        if it has fewer. The ids of the part are those of the text there."""
+        """Returns a part of a text, from the end that is not cut, with at least the `needed` number of ids, which are
+        those of the text there; or the text if it has fewer."""
         size, is_right = _CHARACTERS * needed, self.truncation_side == "right"
         while size < len(text) // 4:  # to tokenize the part again takes longer than the rest of a shorter text
             border = self.rules.border.search(text, size if is_right else len(text) - size)
@@ -153,8 +141,8 @@ class BertTokenizer:
         return text
 
     def flat_ids(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the concatenated ids of all texts and the number of ids of each text: int32 [ids], int64 [texts]. For
-        many short texts, takes a third of the time of `ids`."""
+        """Returns the concatenated ids of all texts, int32 [ids], and the number of ids of each text, int64 [texts], in
+        a third of the time of `ids` for many short texts."""
         # A "[SEP]" in a text itself does not become this token, because the rules split off its brackets.
         words = "".join(f"{text} [SEP] " for text in self._normalized("texts", texts))
         ids = np.array(self.wordpiece.encode_batch_fast([words])[0].ids, np.int32)
@@ -169,16 +157,15 @@ class BertTokenizer:
 
     def pack(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
              max_length: int | None = None) -> list[tuple[list[int], int]]:
-        """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids; if it is
-        None, to the tokenizer's `max_length`. Truncates at the tokenizer's `truncation_side`, the longer text of a pair
-        first.
+        """Packs each text as [CLS] text [SEP], or [CLS] text [SEP] pair [SEP], truncated to `max_length` ids, by
+        default the tokenizer's, at its `truncation_side`, the longer text of a pair first.
 
         Returns:
             a list of (ids, number of ids in segment 0), not padded.
 
         Raises:
-            InputError: `max_length` is below 3, or the texts are one text, a table, or not as many as their pairs; or
-                one of them is no text, and the message names its row.
+            InputError: `max_length` is below 3; the texts are one text, a table, or not as many as their pairs; or one
+                of them is no text, and the message names its row.
         """
         return self.pack_with_cuts(texts, text_pairs, max_length)[0]
 
@@ -197,11 +184,10 @@ class BertTokenizer:
         seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs, max_length)
         if len(firsts) != len(seconds):
             raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
-        packed = [self.with_segments(*packing.pack(first, second, self.cls_id, self.sep_id, max_length,
-                                                   self.truncation_side))
-                  for first, second in zip(firsts, seconds)]
-        room = max_length - (2 if text_pairs is None else 3)
-        return packed, [index for index, (first, second) in enumerate(zip(firsts, seconds))
+        texts_of_rows, room = [*zip(firsts, seconds)], max_length - (2 if text_pairs is None else 3)
+        packed = [self.with_segments(*packing.pack(*row, self.cls_id, self.sep_id, max_length, self.truncation_side))
+                  for row in texts_of_rows]
+        return packed, [index for index, (first, second) in enumerate(texts_of_rows)
                         if len(first) + len(second or ()) > room]
 
     def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None, max_length: int | None = None,

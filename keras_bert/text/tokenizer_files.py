@@ -1,5 +1,4 @@
-"""`read_tokenizer_files`, the one reader of what the files of a folder say about its tokenizer: for
-`BertTokenizer.from_folder`, `convert`, and everything that loads pretrained weights.
+"""`read_tokenizer_files`, the one reader of what the files of a folder say about its tokenizer.
 
 transformers 4 writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`, transformers 5 only the last two;
 sentence-transformers adds `sentence_bert_config.json`; this package writes `vocab.txt` and `tokenizer_config.json`. If
@@ -18,16 +17,8 @@ from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.json_files import Record, all_differences, read_json, read_object
 from keras_bert.files.paths import naming_damage
-from keras_bert.text.vocabulary import (
-    CONTINUES,
-    INSTEAD,
-    MAX_WORD_LENGTH,
-    check_vocabulary,
-    fits_a_line,
-    has_capitals,
-    load_vocabulary,
-    read_tokens,
-)
+from keras_bert.text import vocabulary
+from keras_bert.text.vocabulary import CONTINUES, INSTEAD, MAX_WORD_LENGTH
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
 # Of sentence-transformers: the modules, and the settings of the first one, whose file had other names once.
@@ -80,8 +71,8 @@ class TokenizerFiles:
 def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerFiles | None:
     """Reads the tokenizer of a folder of this package, Google's, transformers', sentence-transformers' or KerasHub's.
 
-    An id without a token gets one that no text contains, because it has brackets: `[hole 7]`. So does an id whose token
-    `vocab.txt` cannot hold, for example a line break.
+    An id without a token, or whose token `vocab.txt` cannot hold, for example a line break, gets one that no text
+    contains, because it has brackets: `[hole 7]`.
 
     Args:
         folder: path of the folder.
@@ -89,7 +80,7 @@ def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerF
             `bert_config.json` in the folder.
 
     Returns:
-        `TokenizerFiles`, or None if the folder has no vocabulary, or only one of another kind, see `other_vocabulary`.
+        `TokenizerFiles`, or None if the folder has no vocabulary of WordPiece, see `other_vocabulary`.
 
     Raises:
         InputError: the tokenizer has other rules than BERT's, the vocabulary in `vocab.txt` or `tokenizer.json` is not
@@ -112,7 +103,7 @@ def other_vocabulary(folder: Path) -> str | None:
 
 
 def _transformer_folder(folder: str) -> str:
-    """Returns the folder with the tokenizer, which is another one in some folders of sentence-transformers."""
+    """Returns the folder with the tokenizer, in some folders of sentence-transformers a subfolder."""
     if not os.path.exists(os.path.join(folder, MODULES)):
         return folder
     return os.path.join(folder, read_modules(folder).get("Transformer", ""))
@@ -129,7 +120,7 @@ def read_modules(folder: Path) -> dict[str, str]:
 
 
 def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | None:
-    """Reads the tokenizer of any other folder; `stored` is its `tokenizer.json`."""
+    """Reads the tokenizer of a folder that is not KerasHub's; `stored` is its `tokenizer.json`."""
     settings, listed, special = (read_object(os.path.join(folder, name)) for name in (
         CONFIG, "added_tokens.json", "special_tokens_map.json"))
     if not stored and not os.path.exists(os.path.join(folder, "vocab.txt")):
@@ -180,21 +171,20 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
             (names[special], ids.get(names[special])) for special in ("[CLS]", "[SEP]")))
         has_segments, differences = has_segments and second > 0, differences + problems
     tokens = _with_names(tokens, names, notes)
-    check_vocabulary(path, tokens.values())
-    vocabulary = _in_order(tokens, notes)
+    vocabulary.check_vocabulary(path, tokens.values())
+    ordered = _in_order(tokens, notes)
     if rules.get("lower_case") is None:
-        rules["lower_case"] = not has_capitals(vocabulary)
+        rules["lower_case"] = not vocabulary.has_capitals(ordered)
         guesses.append(f"no file says if texts are lower-cased: {describe_casing(rules['lower_case'])}; to decide, "
                        f"write do_lower_case into {CONFIG}")
-    own, of_format = (read_object(os.path.join(folder, name)).get("max_length") for name in (
-        "settings.json", "keras_bert_settings.json"))
+    own, of_format = (read_object(os.path.join(folder, f"{name}settings.json")) for name in ("", "keras_bert_"))
     lengths = {  # in order of precedence
         f"{TRANSFORMER}: max_length": calls.get("max_length"),
         f"{TRANSFORMER}: model_max_length": given.get("model_max_length"),
-        "settings.json: max_length": own,  # of a folder that finetune wrote
+        "settings.json: max_length": own.get("max_length"),  # of a folder that finetune wrote
         f"{TRANSFORMER}: max_seq_length": transformer.get("max_seq_length"),
         "config.json: max_length": (config.get("keras_bert") or {}).get("max_length"),
-        "keras_bert_settings.json: max_length": of_format,
+        "keras_bert_settings.json: max_length": of_format.get("max_length"),
         f"{CONFIG}: model_max_length": settings.get("model_max_length", settings.get("max_len"))}
     max_length = _max_length(folder, lengths, config.get("max_position_embeddings"))
     side = Record(os.path.join(folder, CONFIG), "", settings).one_of("truncation_side", (None, "left", "right"))
@@ -204,23 +194,21 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
         "max_input_chars_per_word")
     arguments = rules | {"max_length": max_length, "has_segments": has_segments, "truncation_side": side,
                          "max_word_length": word_length or (MAX_WORD_LENGTH if is_ours else _MAX_WORD_LENGTH)}
-    return TokenizerFiles(vocabulary, arguments, tuple(notes), tuple(guesses), tuple(differences))
+    return TokenizerFiles(ordered, arguments, tuple(notes), tuple(guesses), tuple(differences))
 
 
 def _transformer(folder: str) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Returns the settings of sentence-transformers' first module, those of its calls of the tokenizer, and what of
-    both is lost."""
+    """Returns the settings of sentence-transformers' first module, those of its tokenizer calls, and what both lose."""
     file = next((name for name in _TRANSFORMERS if os.path.exists(os.path.join(folder, name))), TRANSFORMER)
     transformer = read_object(os.path.join(folder, file))
     by_input = transformer.get("processing_kwargs") or {}
     calls = (by_input.get("text") or {}) | (by_input.get("common") or {})
-    return transformer, calls, all_differences({
-        TRANSFORMER: transformer, f"{TRANSFORMER}: processing_kwargs": by_input,
-        f"{TRANSFORMER}: processing_kwargs: text": calls})
+    place = f"{TRANSFORMER}: processing_kwargs"
+    return transformer, calls, all_differences({TRANSFORMER: transformer, place: by_input, f"{place}: text": calls})
 
 
 def _listed(tokens: Any) -> list:
-    """Returns the tokens of a setting: one, several, or several by name."""
+    """Returns the tokens of a setting, which has one, several, or several by name."""
     values = tokens.values() if isinstance(tokens, dict) and "content" not in tokens else tokens
     return [values] if isinstance(values, str | dict) else list(values or ())
 
@@ -232,7 +220,7 @@ def describe_casing(lower_case: bool) -> str:
 
 
 def _tokenizer_class(folder: str, settings: dict, config: dict) -> str | None:
-    """Returns the name of the tokenizer's class, or None; raises an InputError if it has other rules than BERT's."""
+    """Returns the name of the tokenizer's class, or None; raises an InputError if its rules are not BERT's."""
     file, values = (CONFIG, settings) if settings.get("tokenizer_class") else ("config.json", config)
     return Record(os.path.join(folder, file), "", values).one_of(
         "tokenizer_class", (None, *_BERT, *_BACKENDS), cure=f", which splits texts in another way; {INSTEAD}")
@@ -241,7 +229,7 @@ def _tokenizer_class(folder: str, settings: dict, config: dict) -> str | None:
 def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str], list[str]]:
     """Returns the path of the vocabulary, its tokens by id, and how files contradict each other."""
     path, model = os.path.join(folder, "vocab.txt"), stored.get("model")
-    listed = dict(enumerate(read_tokens(path))) if os.path.exists(path) else None
+    listed = dict(enumerate(vocabulary.read_tokens(path))) if os.path.exists(path) else None
     if listed and not model:
         return path, listed, []
     path, model = os.path.join(folder, TOKENIZER), model or {}
@@ -249,11 +237,10 @@ def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str
     wordpiece.one_of("type", ["WordPiece"], "WordPiece", f"{_OTHER_TYPES.get(str(model.get('type')), '')}; {INSTEAD}")
     wordpiece.one_of("continuing_subword_prefix", [CONTINUES], CONTINUES, f"; {INSTEAD}")
     tokens = _by_id(path, wordpiece.get("vocab", dict).items(), config)
-    if listed is None:
-        return path, tokens, []
-    if _ids(listed) == _ids(tokens):
+    if listed is not None and _ids(listed) == _ids(tokens):
         return path, listed, []
-    return path, tokens, ["vocab.txt and tokenizer.json have other tokens: those of tokenizer.json, as in transformers"]
+    guess = "vocab.txt and tokenizer.json have other tokens: those of tokenizer.json, as in transformers"
+    return path, tokens, [guess] * (listed is not None)
 
 
 def _by_id(place: str, pairs: Collection[tuple[str, int]], config: dict) -> dict[int, str]:
@@ -268,7 +255,7 @@ def _by_id(place: str, pairs: Collection[tuple[str, int]], config: dict) -> dict
 
 def _ids(tokens: dict[int, str]) -> dict[str, int]:
     """Returns the ids of the tokens that both `vocab.txt` and `tokenizer.json` can hold."""
-    return {token: id for id, token in tokens.items() if token and fits_a_line(token)}
+    return {token: id for id, token in tokens.items() if token and vocabulary.fits_a_line(token)}
 
 
 def _normalizers(stored: dict) -> list[dict]:
@@ -306,8 +293,8 @@ def _other_steps(folder: str, stored: dict) -> list[str]:
 
 def _second_segment(step: dict | None, cls: tuple[str, int | None],
                     sep: tuple[str, int | None]) -> tuple[int, list[str]]:
-    """Returns the segment id that the `post_processor` of a `tokenizer.json` gives to the second text of a pair, and
-    what is lost if it does not pack texts as BERT does. `cls` and `sep` are the names and ids of the tokens."""
+    """Returns the segment id of the second text of a pair by the `post_processor` of a `tokenizer.json`, and what is
+    lost if it does not pack texts as BERT does. `cls` and `sep` are the names and ids of the tokens."""
     step = step or {}
     if step.get("type") == "BertProcessing" and (*step["cls"], *step["sep"]) == (*cls, *sep):
         return 1, []
@@ -325,19 +312,16 @@ def _second_segment(step: dict | None, cls: tuple[str, int | None],
 
 
 def _special_names(settings: dict, unknown: str | None) -> dict[str, str]:
-    """Returns a dict of BERT's names of the special tokens to their names in the files; `unknown`, unless it is None,
-    is that of [UNK]."""
+    """Returns the names of the special tokens in the files by BERT's names; `unknown`, if any, is that of [UNK]."""
     given = settings | ({"unk_token": unknown} if unknown else {})
     names = {name: given.get(key) or name for key, name in SPECIAL.items()}
     return {name: other["content"] if isinstance(other, dict) else other for name, other in names.items()}
 
 
 def _with_names(tokens: dict[int, str], names: dict[str, str], notes: list[str]) -> dict[int, str]:
-    """Returns tokens by id with BERT's names of the special ones; a token that has such a name already gets the other
-    one."""
+    """Returns tokens by id with BERT's names of the special ones; one that has such a name already gets the other."""
     known = set(tokens.values())
-    renamed = {other: name for name, other in names.items() if other not in names and other in known}
-    if renamed:
+    if renamed := {other: name for name, other in names.items() if other not in names and other in known}:
         notes.append(f"the special tokens {', '.join(renamed)} are named {', '.join(renamed.values())}")
     renamed |= {name: other for other, name in renamed.items()}
     return {id: renamed.get(token, token) for id, token in tokens.items()}
@@ -345,8 +329,7 @@ def _with_names(tokens: dict[int, str], names: dict[str, str], notes: list[str])
 
 def _in_order(tokens: dict[int, str], notes: list[str]) -> list[str]:
     """Returns the tokens in the order of their ids, with a name for each id without one."""
-    holes = [id for id in range(max(tokens) + 1) if id not in tokens or not fits_a_line(tokens[id])]
-    if holes:
+    if holes := [id for id in range(max(tokens) + 1) if id not in tokens or not vocabulary.fits_a_line(tokens[id])]:
         notes.append(f"named {len(holes)} {plural('id', len(holes))} without a token that vocab.txt can hold: "
                      f"[hole {holes[0]}]{', …' * (len(holes) > 1)}")
     tokens = tokens | {id: f"[hole {id}]" for id in holes}
@@ -366,8 +349,7 @@ def _max_length(folder: str, lengths: dict[str, Any], positions: int | None) -> 
 
 def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     """Reads the tokenizer of a KerasHub preset; `stored` is its `tokenizer.json`."""
-    path = os.path.join(folder, KERAS_HUB_VOCABULARY)
-    if not os.path.exists(path):
+    if not os.path.exists(path := os.path.join(folder, KERAS_HUB_VOCABULARY)):
         return None
     preset = Record(os.path.join(folder, TOKENIZER), "", stored)
     preset.one_of("class_name", ["BertTokenizer"], cure=f"; {INSTEAD}")
@@ -379,7 +361,7 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     if not isinstance(more, dict) or more.keys() - KERAS_HUB_DEFAULTS.keys() != guessed.keys():
         raise InputError(f"{folder}: {KERAS_HUB_RULES} in {TOKENIZER} must have {' and '.join(guessed)}; "
                          f"got {more!r:.100}")
-    tokens = load_vocabulary(path)
+    tokens = vocabulary.load_vocabulary(path)
     backbone, preprocessor = (read_object(os.path.join(folder, file)).get("config") or {}
                               for file in ("config.json", "preprocessor.json"))
     lengths = {"preprocessor.json: sequence_length": preprocessor.get("sequence_length")}

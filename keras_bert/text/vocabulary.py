@@ -1,6 +1,6 @@
-"""Reading and writing of `vocab.txt`, which has one WordPiece token per line; the line number, counted from 0, is the
-token's id."""
+"""Reading and writing of `vocab.txt`, which has one WordPiece token per line: the token's id is its line, from 0."""
 
+import re
 from collections.abc import Collection, Iterable
 
 from keras_bert.arguments import Path
@@ -34,15 +34,14 @@ def read_tokens(path: Path) -> list[str]:
 
 
 def check_vocabulary(path: Path, tokens: Collection[str]) -> None:
-    """Raises an InputError that names the file `path` if the tokens are SentencePiece's, many of which begin with
-    U+2581 and hardly any with ##; or if [PAD], [UNK], [CLS] or [SEP] is missing."""
+    """Raises an InputError that names the file if the tokens are SentencePiece's, many of which begin with U+2581 and
+    hardly any with ##; or if [PAD], [UNK], [CLS] or [SEP] is missing."""
     pieces, continuing = (sum(token.startswith(prefix) for token in tokens) for prefix in (_SENTENCE_PIECE, CONTINUES))
     if pieces > max(continuing, len(tokens) / 10):
         raise InputError(f"{path}: must be a WordPiece vocabulary, whose tokens within words begin with {CONTINUES}; "
                          f"{pieces} of {len(tokens)} tokens begin with {_SENTENCE_PIECE}, as SentencePiece's do, and "
                          f"{continuing} with {CONTINUES}; {INSTEAD}")
-    missing = [token for token in _NEEDED if token not in tokens]
-    if missing:
+    if missing := [token for token in _NEEDED if token not in tokens]:
         raise InputError(f"{path}: a BERT vocabulary must contain [PAD], [UNK], [CLS] and [SEP], one token per line; "
                          f"missing {', '.join(missing)}")
 
@@ -66,6 +65,5 @@ def has_capitals(tokens: Iterable[str]) -> bool:
 def holds_hangul_syllables(tokens: Iterable[str]) -> bool:
     """Returns True if a vocabulary spells Korean in syllables (U+AC00 to U+D7A3), not in jamo."""
     text = "".join(tokens)
-    syllables = sum("\uac00" <= character <= "\ud7a3" for character in text)
-    jamo = sum("\u1100" <= character <= "\u11ff" for character in text)
+    syllables, jamo = (len(re.findall(kind, text)) for kind in ("[\uac00-\ud7a3]", "[\u1100-\u11ff]"))
     return syllables > jamo

@@ -1,5 +1,4 @@
-"""`train_vocabulary`, which trains a WordPiece vocabulary on texts with the trainer of the `tokenizers` library, and
-`report_vocabulary`, which evaluates it on other texts."""
+"""Trains a WordPiece vocabulary on texts with the trainer of `tokenizers`, and evaluates it on other texts."""
 
 import dataclasses
 import itertools
@@ -12,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
 
 from keras_bert.arguments import Count, Path, Share, as_list, check
 from keras_bert.errors import InputError, Option
@@ -45,8 +43,8 @@ class TrainedVocabulary:
         """Returns a `tokenizers.Tokenizer` that splits the words of `rules.normalize` in the order of the merges."""
         ids = {token: index for index, token in enumerate(self.tokens)}
         tokenizer = tokenizers.Tokenizer(
-            models.BPE(ids, self.merges, unk_token=UNKNOWN, continuing_subword_prefix=CONTINUES))
-        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+            tokenizers.models.BPE(ids, self.merges, unk_token=UNKNOWN, continuing_subword_prefix=CONTINUES))
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
         return tokenizer
 
 
@@ -61,19 +59,17 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
     in the order of the merges.
 
     A word with a character that is not in the vocabulary becomes [UNK], so all characters that occur often enough are
-    kept. But they fill at most half of the vocabulary, because otherwise the rare ideographs of a large corpus would
-    leave no space for words. If the words do not need the other half, more characters are kept.
+    kept, but in at most half of the vocabulary, unless the words leave more: otherwise the rare ideographs of a large
+    corpus would fill it.
 
     Args:
         paths: UTF-8 text files, or one.
-        vocab_size: number of tokens in the vocabulary, `SPECIALS` included; it gets fewer if the texts do not contain
-            enough.
+        vocab_size: number of tokens, `SPECIALS` included; it gets fewer if the texts do not contain enough.
         lower_case: if True, lower-cases the text.
         strip_accents: if True, drops combining marks. Defaults to `lower_case`.
         hangul: `syllables`, or `jamo`, which needs `strip_accents`, because that decomposes the syllables.
         min_frequency: how often a character, or a pair that becomes a token, must occur.
-        held_out: share of the lines to hold out, evenly spread, up to 100,000 lines; all lines after them are used for
-            training.
+        held_out: share of the lines to hold out, evenly spread, until there are 100,000.
         progress: called from time to time with a line of text about the progress.
 
     Raises:
@@ -89,10 +85,9 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
     check(
         train_vocabulary, locals(),
         ("vocab_size", vocab_size, f"from {smallest} to {MAX_SIZE}, the {len(SPECIALS)} special tokens included",
-         smallest <= vocab_size <= MAX_SIZE))
-    if hangul == "jamo" and not strip_accents:
-        raise InputError(Option("strip_accents"), " must be True for ", Option("hangul=jamo"),
-                         f", because it decomposes the syllables; got {strip_accents!r}")
+         smallest <= vocab_size <= MAX_SIZE),
+        ("strip_accents", strip_accents, ["True for ", Option("hangul=jamo"), ", because it decomposes the syllables"],
+         strip_accents or hangul != "jamo"))
     rules = Rules(lower_case, strip_accents, normalization="NFC" if strip_accents and hangul == "syllables" else "none")
     counts, lines = _count(files, rules, held_out, progress)
     characters = _characters(counts, rules, min_frequency)
@@ -115,7 +110,7 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
 
 def _count(paths: list[Path], rules: Rules, share: float, progress: Callable[[str], object],
            ) -> tuple[Mapping[str, int], list[str]]:
-    """Counts how often each word occurs; returns the counts, and the lines that are held out for the report.
+    """Returns how often each word occurs, and the lines that are held out for the report.
 
     Whenever there are more than `MAX_WORDS` different words, subtracts the median count from each count and drops words
     that reach 0. A count is too low by at most the sum of these medians (Misra & Gries 1982).
@@ -135,8 +130,7 @@ def _count(paths: list[Path], rules: Rules, share: float, progress: Callable[[st
 
 def _lines(paths: list[Path], progress: Callable[[str], object]) -> Iterator[str]:
     """Yields the lines of the text files that contain more than white space."""
-    sizes = {path: _size(path) for path in paths}  # now, so that a missing file fails before hours of reading
-    total, done = sum(sizes.values()), 0
+    total, done = sum(map(_size, paths)), 0  # now, so that a missing file fails before hours of reading
     for path in paths:
         empty = True
         with open(path, "rb") as file:
@@ -157,16 +151,15 @@ def _size(path: Path) -> int:
 
 
 def _characters(counts: Mapping[str, int], rules: Rules, min_frequency: int) -> list[str]:
-    """Returns the tokens of one character, the most frequent first: the character itself and, unless the rules make it
-    a word of its own, "##" and the character."""
+    """Returns the tokens of one character, the most frequent first: itself and, unless the rules make it a word of its
+    own, "##" and the character."""
     occurrences: Counter[str] = Counter()
     for word, count in counts.items():
         for character in word:
             occurrences[character] += count
+    frequent = [character for character, count in occurrences.items() if count >= min_frequency]
     tokens = []
-    for character, count in sorted(occurrences.items(), key=lambda item: (-item[1], item[0])):
-        if count < min_frequency:
-            break
+    for character in sorted(frequent, key=lambda character: (-occurrences[character], character)):
         alone = len(rules.normalize(f"a{character}a").split()) > 1
         tokens += [character] if alone else [character, CONTINUES + character]
     return tokens
@@ -180,11 +173,11 @@ def _merge(counts: Mapping[str, int], characters: list[str], vocab_size: int,
     scale = max(math.ceil(sum(count * (len(word) + 1) for word, count in counts.items()) / FED_CHARACTERS), 1)
     # The characters are passed as special tokens, which the trainer numbers in the given order. It would number other
     # characters in the random order of a hash map, and it uses these numbers to break ties between pairs.
-    trainer = trainers.BpeTrainer(vocab_size=vocab_size, min_frequency=math.ceil(min_frequency / scale),
-                                  special_tokens=[*SPECIALS, *characters], limit_alphabet=vocab_size,
-                                  continuing_subword_prefix=CONTINUES, show_progress=False)
-    tokenizer = tokenizers.Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=vocab_size, min_frequency=math.ceil(min_frequency / scale), show_progress=False,
+        special_tokens=[*SPECIALS, *characters], limit_alphabet=vocab_size, continuing_subword_prefix=CONTINUES)
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.train_from_iterator(_repeated(counts, scale), trainer)
     model = json.loads(tokenizer.to_str())["model"]
     return sorted(model["vocab"], key=model["vocab"].get), [(first, second) for first, second in model["merges"]]
@@ -194,11 +187,8 @@ def _repeated(counts: Mapping[str, int], scale: int) -> Iterator[str]:
     """Yields each word as many times as it was counted, divided by `scale`, because the trainer reads texts and not
     counts. The texts are short so that the trainer can distribute them over the cores."""
     for word, count in counts.items():
-        left = max(count // scale, 1)
-        while left > 0:
-            times = min(left, 1000)
-            yield f"{word} " * times
-            left -= times
+        times = max(count // scale, 1)
+        yield from (f"{word} " * min(times - first, 1000) for first in range(0, times, 1000))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,8 +206,8 @@ class VocabularyReport:
 
 def report_vocabulary(vocabulary: TrainedVocabulary,
                       model: Literal["wordpiece", "bpe"] = "wordpiece") -> VocabularyReport:
-    """Computes statistics of a vocabulary on the lines that it has held out. Words are split by `BertTokenizer`, or if
-    `model` is `bpe`, in the order of the merges."""
+    """Computes statistics of a vocabulary on its held-out lines. Words are split by `BertTokenizer`, or if `model` is
+    `bpe`, in the order of the merges."""
     rules, tokens = vocabulary.rules, vocabulary.tokens
     tokenizer = vocabulary.bpe_tokenizer() if model == "bpe" else BertTokenizer(tokens).wordpiece
     words: list[list[str]] = []
@@ -230,8 +220,7 @@ def report_vocabulary(vocabulary: TrainedVocabulary,
         words += [[token for _, token in word] for _, word in pairs]
     known = set(tokens)
     return VocabularyReport(
-        lines=len(vocabulary.held_out),
-        words=len(words),
+        lines=len(vocabulary.held_out), words=len(words),
         coverage=_mean([character in known for character in characters]),
         unknown_rate=_mean([UNKNOWN in word for word in words]),
         tokens_per_word=_mean([len(word) for word in words]),
