@@ -213,11 +213,11 @@ def test_a_tagger_on_features_is_exported_too(tmp_path, eager):
 
 
 @pytest.mark.parametrize("task,flags,message", [
-    ("choice", ["--doc_stride=9"], "doc_stride must be left out unless --task is intent or classify or multilabel or "),
-    ("tag", ["--aggregate=max"], "aggregate must be left out unless --task is intent or classify or multilabel or "),
+    ("choice", ["--doc_stride=9"], "doc_stride must be left out unless --task is classify or intent or multilabel or "),
+    ("tag", ["--aggregate=max"], "aggregate must be left out unless --task is classify or intent or multilabel or "),
     ("classify", ["--max_windows=2"], "max_windows must be left out without --doc_stride, which splits texts"),
     ("span", ["--features=last"], "features must be left out unless --task is tag; got 'last'"),
-    ("regress", ["--class_weights=balanced"], "class_weights must be left out unless --task is intent or classify; "),
+    ("regress", ["--class_weights=balanced"], "class_weights must be left out unless --task is classify or intent; "),
     ("span", ["--max_length=67"], "max_length must be at least 68, for a question and one token of the context; got"),
     ("rerank", ["--max_length=4", "--doc_stride=2"], "max_length must be at least 5 with a --doc_stride, for [CLS], "),
     ("span", ["--doc_stride=0"], "doc_stride must be at least 1; got 0"),
