@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from keras_bert.tasks import multilabel
-from keras_bert.tasks.classify import choose_threshold, score, score_threshold
+from keras_bert.tasks.base import best_threshold
+from keras_bert.tasks.classify import score, score_threshold
 from keras_bert.tasks.embedding_scores import pair_classification
 
 
@@ -77,11 +77,13 @@ def test_the_threshold_has_the_best_f1_of_all(texts):
         assert result["rejected_in_scope"] == pytest.approx(1 - in_scope, abs=1e-12)
         return 2 * result["precision"] * result["recall"] / max(result["precision"] + result["recall"], 1e-9)
 
-    assert f1(choose_threshold(scores, reject)) == pytest.approx(max(f1(t) for t in [*scores, 1.1]), abs=1e-6)
+    best = best_threshold(scores, reject, np.inf)
+    assert f1(best) == pytest.approx(max(f1(t) for t in [*scores, 1.1]), abs=1e-6)
 
 
 @pytest.mark.parametrize("choose", [
-    choose_threshold, multilabel.choose_threshold,
+    lambda scores, right: best_threshold(scores, right, np.inf),
+    lambda scores, right: best_threshold(scores, right, 0.0),
     lambda scores, right: pair_classification(scores, right)["f1_threshold"],
     lambda scores, right: pair_classification(scores, right)["accuracy_threshold"]])
 def test_no_threshold_depends_on_the_last_bits_of_scores(choose):

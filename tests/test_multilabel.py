@@ -17,7 +17,8 @@ from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
 from keras_bert.models import BertClassifier
 from keras_bert.tasks import TASKS, Encoded, MultiLabel
-from keras_bert.tasks.multilabel import choose_threshold, score
+from keras_bert.tasks.base import best_threshold
+from keras_bert.tasks.multilabel import score
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.data_report import data_report, report_lines
@@ -173,7 +174,7 @@ COLUMN = st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.5, 0.7, 0.9, 1.0]), st.
 def test_a_threshold_has_the_best_f1_of_all(texts):
     scores, right = (np.array(column) for column in zip(*texts))
     assume(right.any())
-    threshold = choose_threshold(scores.astype("float32"), right)
+    threshold = best_threshold(scores.astype("float32"), right, 0.0)
     f1 = [2 * (right & (scores >= value)).sum() / (right.sum() + (scores >= value).sum())
           for value in (threshold, *scores)]
     assert f1[0] == pytest.approx(max(f1)) and np.abs(scores - threshold).min() > 0.01  # between two scores

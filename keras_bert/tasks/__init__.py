@@ -91,8 +91,7 @@ def read_examples(task: type[Task], path: Path | Rows, **columns: Any) -> list:
 
 
 def save_settings(task: Task, columns: dict[str, Any], folder: Path) -> None:
-    """Writes the files of a model's folder that say what it answers: the labels, and the other fields of the task with
-    the columns of its training data, see `TaskModel`."""
+    """Writes a task's labels, and its other fields with the columns of its training data, see `TaskModel`."""
     write_settings(task.settings() | ({"columns": columns} if columns else {}), folder)
 
 
@@ -118,12 +117,8 @@ def read_labels(folder: Path) -> dict[str, Any]:
 
 
 def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]:
-    """Returns the task and the columns from settings as `save_settings` writes them, with the labels. Errors name the
-    `path`.
-
-    Raises:
-        InputError: the task is unknown; or a setting is unknown, missing or of another type.
-    """
+    """Returns the task and the columns from settings as `save_settings` writes them, with the labels. Raises an
+    InputError that names the `path` if the task is unknown, or a setting is unknown, missing or of another type."""
     settings = {"task": None, "columns": {}} | settings
     columns = Record(path, "", settings).get("columns", dict)
     task, _ = settings.pop("task"), settings.pop("columns")

@@ -4,11 +4,11 @@ import dataclasses
 import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
-from keras_bert.arguments import AggregationStrategy, Data, Length, Path, plural, texts_of_argument
+from keras_bert.arguments import AggregationStrategy, Data, Length, Path, check_rules, plural, texts_of_argument
 from keras_bert.data.batches import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError, Option
@@ -17,8 +17,10 @@ from keras_bert.text.same import SameTexts
 from keras_bert.types import Encoder, Head, Tensor
 
 if TYPE_CHECKING:  # it needs TensorFlow, without which a `LiteModel` answers
-    from keras_bert.tasks.graph import Reader
+    from keras_bert.tasks import graph
 
+Reader: TypeAlias = "graph.Reader"
+Windows: TypeAlias = "graph.Windows"
 # How the server's page shows an answer, and the outputs that it reads. `label`: label, score, probabilities, in_scope;
 # `labels`: labels, probabilities, holds; `value`: value; `score`: score; `entities`: word_* and entity_*; `span`:
 # answer, start, end, score; `choice`: choice, probabilities; `outputs`: any, as numbers.
@@ -47,8 +49,7 @@ class Encoded:
         targets: training targets, in the form that `batches` accepts; None if the examples have no labels.
         batches: the class that makes batches of the rows.
         decoding: any other data that the task needs to decode its answers; only the task itself reads it.
-        firsts: int [texts], the index of the first row of each text, if its rows are its windows. If None, each example
-            is one row.
+        firsts: int [texts], the first row of each text, if its rows are its windows; None if each example is one row.
         cut: number of examples of which a part was left out.
         split: number of examples that were split into windows.
     """
@@ -67,18 +68,15 @@ class Encoded:
         """The target of each text, which its windows share."""
         return self.targets if self.firsts is None else self.targets[self.firsts]
 
-    def batched(self, tokenizer: BertTokenizer, length_multiple: int = 1,
-                drop_remainder: bool = False) -> TextBatches:
+    def batched(self, tokenizer: BertTokenizer, length_multiple: int = 1, drop_remainder: bool = False) -> TextBatches:
         """Returns the batches of the rows; see `TextBatches` for the arguments."""
         return self.batches(self.rows, tokenizer.pad_id, self.targets, length_multiple, drop_remainder)
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A downstream task: reads data files, encodes inputs and targets, decodes answers, and scores them.
-
-    An instance holds everything that answering needs apart from the weights and the vocabulary. Its fields are stored
-    in `settings.json`.
+    """A downstream task: reads data files, encodes inputs and targets, decodes answers, and scores them. An instance
+    holds everything that answering needs apart from weights and vocabulary; `settings.json` stores its fields.
 
     Args:
         max_length: maximum length of an input in tokens, [CLS] and [SEP] included.
@@ -87,8 +85,7 @@ class Task:
         name: name of the task.
         main: name of the score that selects the best epoch; higher is better.
         percent: if True, the scores are in percent, as SQuAD's; otherwise at most 1.
-        tuples: for labelled data in memory, the columns of the values of a tuple, the label's included; one entry for
-            each allowed length.
+        tuples: the columns that a tuple of labelled data in memory holds, for each allowed length.
         length: default of `max_length`.
         dropout: default dropout rate of the input of the head; None if the head has no dropout.
         stratified: if True, held-out examples have all `classes` in proportion.
@@ -102,17 +99,14 @@ class Task:
         files: what only this task reads, in words, and the suffixes of such files.
         held_out: what is held out for validation.
         heads: names of the models that answer the task, without those of tasks that this one inherits from.
-        weights: the kind of the model's weights in `keras_bert.weights.kinds`, so that formats can store them; None for
-            a model that only this package's folders can store.
-        lite_outputs: the outputs of the LiteRT file, float32, and the axes of their shapes: B is the batch, S the
-            length, L the number of labels, H the hidden size.
+        weights: the kind of the weights in `keras_bert.weights.kinds`; None if only this package's folders store them.
+        lite_outputs: the float32 outputs of the LiteRT file and their axes, see `exported_outputs`; S is the length.
         output: an output of exported SavedModels that those of other tasks lack.
         root: the output that the root object of a SavedModel returns alone; None if it returns all.
         display: how the server's page shows an answer, and so which outputs it has, see `Display`.
         explains: if False, an exported SavedModel has no signature `explain`, because a row is several inputs.
         truncator: how texts that are too long together are truncated, see `graph_packing`.
-        activation: the function that turns the outputs of a model into probabilities; None if they are not logits of
-            classes.
+        activation: the function that turns the outputs into probabilities; None if they are not logits of classes.
         score_names: names in words of scores that are not in `score_names.SCORES`.
         card: what the model card says about the task.
     """
@@ -157,8 +151,7 @@ class Task:
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence, **settings: Any) -> Self:
-        """Returns the task with the fields that the examples of a training file determine, for example its labels.
-        `settings` are `max_length` and any other fields."""
+        """Returns the task with the fields that training examples determine, such as labels, and with `settings`."""
         return cls(**settings)
 
     @classmethod
@@ -167,8 +160,9 @@ class Task:
         return any(base.__name__ in cls.heads for base in type(model).__mro__)
 
     def check(self, path: Path | Rows, examples: Sequence, out_of_scope: str | None = None) -> None:
-        """Raises an InputError if the task cannot score the labelled examples. `out_of_scope` is the label of texts
-        outside its classes."""
+        """Raises an InputError if the task cannot score labelled examples. Texts that its classes do not cover have the
+        label `out_of_scope`."""
+        self.check_inputs(path, examples)
 
     def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
         """Raises an InputError if the task cannot use a tokenizer."""
@@ -241,14 +235,13 @@ class Task:
 
     # Methods that all tasks share.
 
-    def answer_in_graph(self, reader: "Reader", *inputs: Tensor) -> Answers:
-        """Returns the answers of a SavedModel to texts, its `exported_outputs`, computed by TensorFlow operations. The
-        arguments are a text for each of `self.inputs` and, if there are `named_prompts`, the number of tokens of the
-        prompt that they begin with. By default, the texts are truncated to one input."""
+    def answer_in_graph(self, reader: Reader, *inputs: Tensor) -> Answers:
+        """Returns the `exported_outputs` of a SavedModel for a text for each of `self.inputs` and, if there are
+        `named_prompts`, the number of tokens of the prompt. By default, the texts are truncated to one input."""
         packed = reader.pack(*map(reader.tokens, inputs[:len(self.inputs)]))
         return self.encode_in_graph(reader.run(*packed), packed[1])
 
-    def tokens_in_graph(self, reader: "Reader", *texts: Tensor) -> list[list[Tensor]]:
+    def tokens_in_graph(self, reader: Reader, *texts: Tensor) -> list[list[Tensor]]:
         """Returns the tokens of each text, before they are truncated to an input: (ids, starts, limits) as returned by
         `GraphTokenizer.tokenize_with_offsets`, but ragged [batch, (tokens)]."""
         return [reader.tokens_with_offsets(text) for text in texts]
@@ -391,12 +384,10 @@ class Task:
 
     def answer_options(self, top_k: int = 1, aggregation_strategy: AggregationStrategy | None = None) -> dict[str, Any]:
         """Returns the options of `answers` that are not the defaults; raises an InputError if the task lacks one."""
-        if top_k > 1 and not self.supports_top_k:
-            raise InputError(Option("top_k"), f" must be 1 for the task {self.name}; only classifiers and the task "
-                             f"span give multiple answers; got {top_k}")
-        if aggregation_strategy:
-            raise InputError(Option("aggregation_strategy"),
-                             f" must be left out for the task {self.name}; it is for tag; got {aggregation_strategy!r}")
+        check_rules(("top_k", top_k, f"1 for the task {self.name}; only classifiers and the task span give multiple "
+                     "answers", top_k == 1 or self.supports_top_k),
+                    ("aggregation_strategy", aggregation_strategy, f"left out for the task {self.name}; it is for tag",
+                     not aggregation_strategy))
         return {"top_k": top_k} if top_k > 1 else {}
 
     def settings(self) -> dict[str, Any]:
@@ -410,15 +401,9 @@ class Task:
 
 def run_model(model: Any, batches: TextBatches, batch_size: int | None = None,
               after_batch: Callable[[Any], None] | None = None) -> list:
-    """Runs a Keras model on batches.
-
-    Args:
-        batch_size: rows per batch. If None, batches have about 2,048 tokens.
-        after_batch: called with the outputs of each batch.
-
-    Returns:
-        the output for each row, an array or a dict of arrays, which may end with the outputs of padding tokens.
-    """
+    """Returns the output of a Keras model for each row of batches: an array, or a dict of arrays, which may end with
+    the outputs of padding tokens. If `batch_size`, in rows, is None, batches have about 2,048 tokens. `after_batch` is
+    called with the outputs of each."""
     rows: list = [None] * len(batches.packed)
     plan = sorted_batches(batches.lengths, batch_size) if batch_size else token_batches(batches.lengths)
     for indices in plan:
@@ -448,18 +433,19 @@ def threshold_between(lower: float, higher: float) -> float:
 
 
 def best_threshold(scores: np.ndarray, right: np.ndarray, end: float) -> float:
-    """Returns the threshold with the best F1 for which texts are `right`: those before it in the order of `scores`,
-    float [texts], which rise or fall to `end`. Of equally good ones, it is the first. It is between two scores."""
-    f1 = 2 * np.cumsum(right) / (np.arange(1, len(scores) + 1) + right.sum())
-    ranked = np.append(scores, end)
+    """Returns the threshold, between two scores, with the best F1 for which texts are `right`, bool [texts]: those with
+    lower `scores`, float [texts], if their `end` is infinite, and those with higher ones if it is 0. Of equally good
+    thresholds, it is the one with the fewest such texts."""
+    order = np.argsort(scores if end else -scores, kind="stable")
+    f1 = 2 * np.cumsum(right[order]) / (np.arange(1, len(scores) + 1) + right.sum())
+    ranked = np.append(scores[order], end)
     f1[ranked[1:] == ranked[:-1]] = -1  # no threshold can separate equal scores
     last = int(f1.argmax())
     return threshold_between(*sorted(ranked[last:last + 2]))
 
 
 def require(module: str, *user: str) -> ModuleType:
-    """Imports a module that the extra `tasks` installs; `user`, by default "scores need", begins the message if it is
-    missing."""
+    """Imports a module of the extra `tasks`. The message that it is missing begins with `user`, or "scores need"."""
     try:
         return importlib.import_module(module)
     except ImportError:

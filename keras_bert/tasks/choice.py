@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -14,18 +14,15 @@ from keras_bert.data.examples import choose
 from keras_bert.data.tables import PUBLISHED, TEST_FILE, Rows, Table, check_columns, read_table
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import Record
-from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Task, log_softmax
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, Task, log_softmax
 from keras_bert.text import BertTokenizer
 from keras_bert.types import Encoder, Head, Tensor
-
-if TYPE_CHECKING:
-    from keras_bert.tasks.graph import Reader
 
 
 @dataclasses.dataclass(frozen=True)
 class ChoiceExample:
-    """A prompt and its choices. `label` is the index of the right choice, counted from 0, or None if the file does not
-    contain it. `row` is the line or record of the file, counted from 1, the header included."""
+    """A prompt and its choices. `label` is the index of the right choice, from 0, or None if it is unknown. `row` is
+    the line or record of the file, from 1, the header included."""
 
     prompt: str
     choices: list[str]
@@ -58,15 +55,12 @@ FORMATS: dict[str, Callable[..., Table]] = {
 def read_choices(path: Path | Rows, data_format: str | None = None, is_labelled: bool = False,
                  ) -> Iterator[ChoiceExample]:
     """Reads a table of `prompt`, `choice0`, `choice1`, … and `label`, the index of the right choice. In `.jsonl`,
-    `.json` and `.parquet`, the choices can also be a list `choices`.
+    `.json` and `.parquet`, the choices can also be a list `choices`. All rows must have the same number of choices.
 
     Args:
         path: the file, UTF-8, or `Rows`, see `read_table`.
         data_format: name of a published dataset's format in `FORMATS`.
         is_labelled: if True, a file without labels is an error.
-
-    Yields:
-        `ChoiceExample`s, all with the same number of choices.
 
     Raises:
         InputError: names the file and the row.
@@ -150,7 +144,7 @@ class MultipleChoice(Task):
 
         return {"choice": tf.argmax(outputs, axis=1, output_type=tf.int32), "probabilities": tf.nn.softmax(outputs)}
 
-    def answer_in_graph(self, reader: "Reader", *inputs: Tensor) -> Answers:
+    def answer_in_graph(self, reader: Reader, *inputs: Tensor) -> Answers:
         import tensorflow as tf
 
         prompts, choices = inputs

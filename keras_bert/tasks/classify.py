@@ -3,48 +3,38 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from keras_bert.arguments import Path
+from keras_bert.arguments import Path, not_none
 from keras_bert.data.examples import Example, in_order, iterate_examples
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
-from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, best_threshold, log_softmax
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Windows, best_threshold, log_softmax
 from keras_bert.tasks.windows import WindowTask, aggregated
 from keras_bert.text import BertTokenizer
 from keras_bert.types import Encoder, Head, Tensor
-
-if TYPE_CHECKING:
-    from keras_bert.tasks.graph import Windows
 
 # Guo et al., 2017, section 4.
 _CALIBRATION_BINS = 15
 
 
 def score(labels: Sequence[str], probabilities: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
-    """Computes classification scores.
+    """Computes the scores of `probabilities`, float [texts, classes], for the right classes `targets`, int [texts].
 
-    Args:
-        probabilities: float [texts, classes].
-        targets: int [texts], the right classes.
-
-    Returns:
-        `accuracy`; `macro_f1`, over the classes that occur or were predicted;
-        `matthews`, the correlation coefficient (Gorodkin, 2004), the score of CoLA; for two classes also `f1` of the
-        second class, the score of MRPC and QQP; `loss`, the mean cross-entropy; `calibration_error`, the expected
-        calibration error over 15 bins (Guo et al., 2017), and `calibration`, which is (mean score, accuracy, number of
-        texts) for each bin that is not empty; `classes`, which maps each label to its `precision`, `recall`, `f1` and
-        number of `texts`; `confusions`, a list of (right label, predicted label, number of texts), most frequent first.
-    """
+    Returns `accuracy`; `macro_f1`, over the classes that occur or were predicted; `matthews`, the correlation
+    coefficient (Gorodkin, 2004), the score of CoLA; for two classes also `f1` of the second one, the score of MRPC and
+    QQP; `loss`, the mean cross-entropy; `calibration_error`, the expected one over 15 bins (Guo et al., 2017), and
+    `calibration`, (mean score, accuracy, number of texts) of each bin that is not empty; `classes`, which maps each
+    label to its `precision`, `recall`, `f1` and number of `texts`; `confusions`, a list of (right label, predicted
+    label, number of texts), most frequent first."""
     targets = np.asarray(targets)
     answers = probabilities.argmax(1)
     matrix = np.zeros((len(labels), len(labels)), int)  # [right, answered]
     np.add.at(matrix, (targets, answers), 1)
     right, texts, answered = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
-    precision, recall = right / np.maximum(answered, 1), right / np.maximum(texts, 1)
-    f1 = 2 * right / np.maximum(texts + answered, 1)
+    classes, macro_f1 = scores_of_labels(labels, right, answered, texts)
     scores, is_right = probabilities.max(1), answers == targets
     bins = np.minimum((scores * _CALIBRATION_BINS).astype(int), _CALIBRATION_BINS - 1)
     calibration = [[float(scores[bins == i].mean()), float(is_right[bins == i].mean()), int((bins == i).sum())]
@@ -56,29 +46,32 @@ def score(labels: Sequence[str], probabilities: np.ndarray, targets: np.ndarray)
     spread = float(count ** 2 - answered @ answered) * float(count ** 2 - texts @ texts)
     return {
         "accuracy": float(right.sum() / count),
-        "macro_f1": float(f1[texts + answered > 0].mean()),
+        "macro_f1": macro_f1,
         "matthews": float((count * right.sum() - texts @ answered) / np.sqrt(spread)) if spread else 0.0,
-        **({"f1": float(f1[1])} if len(labels) == 2 else {}),
+        **({"f1": classes[labels[1]]["f1"]} if len(labels) == 2 else {}),
         "loss": float(-np.log(np.maximum(probabilities[range(len(targets)), targets], 1e-12)).mean()),
         "calibration_error": sum(abs(mean - accuracy) * count for mean, accuracy, count in calibration) / len(targets),
         "calibration": calibration,
-        "classes": {label: {"precision": float(precision[i]), "recall": float(recall[i]), "f1": float(f1[i]),
-                            "texts": int(texts[i])} for i, label in enumerate(labels)},
-        "confusions": [[labels[i], labels[j], int(wrong[i, j])] for i, j in pairs],
-    }
+        "classes": classes,
+        "confusions": [[labels[i], labels[j], int(wrong[i, j])] for i, j in pairs]}
 
 
-def choose_threshold(scores: np.ndarray, reject: np.ndarray) -> float:
-    """Returns the score below which texts are rejected with the best F1, of equally good ones the lowest. `scores`,
-    float [texts], are the highest probabilities; `reject`, bool [texts], is True for texts that should be rejected."""
-    order = np.argsort(scores, kind="stable")
-    return best_threshold(scores[order], reject[order], np.inf)
+def scores_of_labels(labels: Sequence[str], right: np.ndarray, answered: np.ndarray,
+                     texts: np.ndarray) -> tuple[dict[str, dict[str, Any]], float]:
+    """Returns the `precision`, `recall`, `f1` and number of `texts` of each label, and the mean F1 of the labels that
+    occur or were answered. For each label, int [labels], `texts` have it, and `right` of the `answered` ones."""
+    f1, occurs = 2 * right / np.maximum(texts + answered, 1), texts + answered > 0
+    columns = {"precision": right / np.maximum(answered, 1), "recall": right / np.maximum(texts, 1), "f1": f1,
+               "texts": texts}
+    rows = zip(*(column.tolist() for column in columns.values()))
+    return ({label: dict(zip(columns, row)) for label, row in zip(labels, rows)},
+            float(f1[occurs].mean()) if occurs.any() else 0.0)
 
 
 def score_threshold(threshold: float, scores: np.ndarray, reject: np.ndarray) -> dict:
-    """Returns a threshold as `threshold`; the `precision` and `recall` of its rejections; the number of `texts` that
-    should be rejected; and `rejected_in_scope`, the share of the others, at least one, that are rejected. For `scores`
-    and `reject` see `choose_threshold`."""
+    """Returns a threshold as `threshold`; the `precision` and `recall` of rejecting the texts with lower `scores`,
+    float [texts]; the number of `texts` that it should `reject`, bool [texts]; and `rejected_in_scope`, the share of
+    the others, at least one, that are rejected."""
     rejected = scores < threshold
     right = (rejected & reject).sum()
     return {"threshold": threshold, "precision": float(right / max(rejected.sum(), 1)),
@@ -88,8 +81,8 @@ def score_threshold(threshold: float, scores: np.ndarray, reject: np.ndarray) ->
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """The labels of one text with the highest scores (softmax probabilities), best first. `in_scope` is True if the
-    best score reaches the model's threshold, and None if the model has no threshold."""
+    """The labels of one text with the highest scores (softmax probabilities), best first. `in_scope` says whether the
+    best score reaches the model's threshold; None if it has none."""
 
     labels: list[str]
     scores: list[float]
@@ -129,9 +122,6 @@ class TextTask(WindowTask):
 
     def group(self, example: Example) -> tuple:
         return tuple(sorted(self.texts(example)))  # a pair is not new in the other order
-
-    def check(self, path: Path | Rows, examples: Sequence[Example], out_of_scope: str | None = None) -> None:
-        self.check_inputs(path, examples)
 
     def check_inputs(self, path: Path | Rows, examples: Sequence[Example]) -> None:
         if (examples[0].text_pair is not None) != self.pairs:
@@ -242,7 +232,7 @@ class Classify(LabelTask):
 
         return self._answers_in_graph(tf.nn.softmax(outputs))
 
-    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: "Windows") -> Answers:
+    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: Windows) -> Answers:
         import tensorflow as tf
 
         probabilities = parts.aggregated(tf.nn.softmax(outputs), self.aggregate)
@@ -268,23 +258,20 @@ class Classify(LabelTask):
 
     def _prediction(self, probabilities: np.ndarray, top_k: int = 1) -> Prediction:
         in_scope = None if self.threshold is None else bool(probabilities.max() >= self.threshold)
-        return _prediction(self.ranked(probabilities, top_k), in_scope)
+        labels, scores = map(list, zip(*self.ranked(probabilities, top_k)))
+        return Prediction(labels, scores, in_scope)
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module, and `out_of_scope`: the scores of
         `score_threshold`, or None if there is no threshold."""
         targets, probabilities = encoded.text_targets, self.probabilities(encoded, outputs)
         in_scope = targets >= 0
-        threshold = None
-        if self.threshold is not None:
-            threshold = score_threshold(self.threshold, probabilities.max(1), ~in_scope)
-        return score(self.labels, probabilities[in_scope], targets[in_scope]) | {"out_of_scope": threshold}
+        rejection = None if self.threshold is None else score_threshold(self.threshold, probabilities.max(1), ~in_scope)
+        return score(self.labels, probabilities[in_scope], targets[in_scope]) | {"out_of_scope": rejection}
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Prediction:
-        best = [(row["label"], row["score"])]
-        if top_k > 1:
-            best = sorted(zip(self.labels, row["probabilities"]), key=lambda pair: -pair[1])[:top_k]
-        return _prediction(best, row.get("in_scope"))
+        answer = self._prediction(np.array(row["probabilities"]), top_k)
+        return dataclasses.replace(answer, in_scope=row.get("in_scope"))  # files of version 0.3 lack the threshold
 
     @property
     def exported_outputs(self) -> dict[str, tuple[type, str]]:
@@ -297,18 +284,12 @@ class Classify(LabelTask):
                 for answer, row in zip(map(self._prediction, probabilities), probabilities)]
 
     def record(self, example: Example, answer: Prediction) -> dict[str, Any]:
-        record = {name: getattr(example, name) for name in self.inputs}
-        record |= {"label": answer.label, "score": answer.score}
-        if answer.in_scope is not None:
-            record["in_scope"] = answer.in_scope
-        return record | top_record(list(zip(answer.labels, answer.scores)))
+        best = not_none(label=answer.label, score=answer.score, in_scope=answer.in_scope)
+        texts = {name: getattr(example, name) for name in self.inputs}
+        return texts | best | top_record(list(zip(answer.labels, answer.scores)))
 
     def cells(self, example: Example, answer: Prediction) -> list[str]:
         return [*ranked_cells(zip(answer.labels, answer.scores)), *self.texts(example)]
-
-
-def _prediction(best: list[tuple[str, float]], in_scope: bool | None) -> Prediction:
-    return Prediction([label for label, _ in best], [score for _, score in best], in_scope)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -324,4 +305,4 @@ class Intent(Classify):
         if not out_of_scope.any():
             return self
         scores = self.probabilities(encoded, outputs).max(1)
-        return dataclasses.replace(self, threshold=choose_threshold(scores, out_of_scope))
+        return dataclasses.replace(self, threshold=best_threshold(scores, out_of_scope, np.inf))

@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -15,24 +15,21 @@ from keras_bert.data.tables import Rows, check_columns, printed_list, read_table
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files.json_files import Record
 from keras_bert.tasks import embedding_scores
-from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Windows, require
 from keras_bert.tasks.windows import WindowTask, aggregated
 from keras_bert.text import BertTokenizer
 from keras_bert.types import Encoder, Head, Tensor
-
-if TYPE_CHECKING:
-    from keras_bert.tasks.graph import Windows
 
 PAIRS, TRIPLETS, SCORED, LABELLED = "pairs", "triplets", "scored pairs", "labelled texts"
 # The losses of each kind of data; the first one is the default.
 LOSSES_OF = {PAIRS: ("multiple_negatives_ranking",), TRIPLETS: ("multiple_negatives_ranking",),
              SCORED: ("cosent", "cosine_similarity"),
              LABELLED: ("cosent", "cosine_similarity", "multiple_negatives_ranking")}
-# The highest scores of published data sets; the lowest are 0.
 _LABELS = "label", "labels", "score", "scores"  # columns of labels; the last two are of pairs alone
 _MEANINGFUL = re.compile(  # of columns
     "label|score|similar|relevan|negativ|duplicate|target|rating|gold|grade|correlat|distract|^(hard_)?neg(_?[0-9]+)?$|^(y|class|sim)$",
     re.IGNORECASE)
+# The highest scores of published data sets; the lowest are 0.
 _HIGHEST = {"stsb": 5.0, "korsts": 5.0, "klue-sts": 5.0}
 
 
@@ -222,9 +219,6 @@ class Embed(WindowTask):
         other positives too. A positive may be on both sides: a search knows its documents, and not the questions."""
         return tuple(sorted(example.texts)) if example.label is not None else example.texts[:1]
 
-    def label(self, example: EmbedExample) -> float | str | None:
-        return example.label
-
     def classes(self, example: EmbedExample) -> Sequence[str]:
         return [example.label] if isinstance(example.label, str) else []
 
@@ -293,7 +287,7 @@ class Embed(WindowTask):
 
         return {"embedding": outputs, "tokens": tf.reduce_sum(mask, axis=1)}
 
-    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: "Windows") -> Answers:
+    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: Windows) -> Answers:
         import tensorflow as tf
 
         vectors = parts.aggregated(outputs, self.aggregate)

@@ -1,5 +1,4 @@
-"""The scores of sentence embeddings, as the evaluators of sentence-transformers define them. Similarity is the cosine.
-"""
+"""The scores of sentence embeddings, as in the evaluators of sentence-transformers. Similarity is the cosine."""
 
 from collections.abc import Callable
 
@@ -28,17 +27,10 @@ def similarity(cosines: np.ndarray, scores: np.ndarray) -> dict[str, float]:
 
 
 def pair_classification(cosines: np.ndarray, right: np.ndarray) -> dict[str, float]:
-    """Computes the scores of telling pairs of equal texts from others by their cosine (BinaryClassificationEvaluator).
-
-    Args:
-        cosines: float [pairs].
-        right: bool [pairs], of both values.
-
-    Returns:
-        `average_precision`; `f1`, `precision` and `recall` of the threshold with the best F1,
-        `f1_threshold`; `accuracy` of the threshold with the best accuracy, `accuracy_threshold`; `loss`, that of CoSENT
-        over all pairs.
-    """
+    """Computes the scores of telling pairs of equal texts, `right`, bool [pairs], of both values, from others by their
+    `cosines`, float [pairs] (BinaryClassificationEvaluator): `average_precision`; `f1`, `precision` and `recall` of the
+    threshold with the best F1, `f1_threshold`; `accuracy` of the threshold with the best accuracy,
+    `accuracy_threshold`; `loss`, that of CoSENT over all pairs."""
     order = np.argsort(-cosines, kind="stable")
     ranked = np.concatenate([[np.inf], cosines[order], [-1.0]])
     ends = np.flatnonzero(np.diff(ranked[1:-1], append=-np.inf))  # no threshold can separate equal cosines
@@ -55,25 +47,18 @@ def pair_classification(cosines: np.ndarray, right: np.ndarray) -> dict[str, flo
     return {"average_precision": average_precision(cosines, right), "f1": float(f1[best]),
             "precision": float(hits[best] / accepted[best]), "recall": float(hits[best] / total),
             "f1_threshold": between(ends[best] + 1), "accuracy": float(correct[most] / len(right)),
-            "accuracy_threshold": between(ends[most - 1] + 1 if most else 0),
-            "loss": _cosent(cosines, right)}
+            "accuracy_threshold": between(ends[most - 1] + 1 if most else 0), "loss": _cosent(cosines, right)}
 
 
 def retrieval(queries: np.ndarray, documents: np.ndarray, relevant: Callable[[np.ndarray], np.ndarray],
               excluded: Callable[[np.ndarray], np.ndarray]) -> dict[str, float]:
     """Computes the scores of ranking documents by their similarity to queries (InformationRetrievalEvaluator).
 
-    Args:
-        queries, documents: float [queries or documents, hidden], unit vectors.
-        relevant: takes consecutive numbers of queries; returns bool [these queries, documents], True for the documents
-            to find, at least one per query.
-        excluded: the same for documents that are not ranked.
-
-    Returns:
-        means over the queries: `ndcg_at_10`; `mrr_at_10`; `recall_at_1`, `recall_at_5` and
-        `recall_at_10`; `loss`, the cross entropy of a relevant document among those that are not relevant, a mean over
-        the relevant documents.
-    """
+    `queries` and `documents` are unit vectors, float [queries or documents, hidden]. `relevant` takes consecutive
+    numbers of queries, and returns bool [these queries, documents], True for the documents to find, at least one per
+    query; `excluded` does so for documents that are not ranked. Returns means over the queries, `ndcg_at_10`,
+    `mrr_at_10`, `recall_at_1`, `recall_at_5` and `recall_at_10`; and over the relevant documents, `loss`, the cross
+    entropy of such a document among those that are not relevant."""
     rows, losses = [], []
     gains = 1 / np.log2(np.arange(_RANKS) + 2)
     for numbers in np.split(np.arange(len(queries)), range(_CHUNK, len(queries), _CHUNK)):

@@ -55,8 +55,24 @@ class Reader:
         return list(pack_segments(segments, length, self._special_tokens, truncator).values())
 
     def run_windows(self, run: Callable, inputs: list[tf.Tensor], texts: tf.RaggedTensor) -> tf.Tensor:
-        """Returns the output of `run` for the windows of texts, see `run_in_parts`."""
-        return run_in_parts(run, inputs, texts.nrows(), max(1, _TOKENS // self.max_length))
+        """Returns the output of `run`, float32 [rows, …], for the windows of texts. If a text is split, a few windows
+        are computed at a time, so that the memory does not grow with the length of a text."""
+        rows, most = tf.shape(inputs[0])[0], max(1, _TOKENS // self.max_length)
+        size = tf.where(tf.cast(rows, tf.int64) > texts.nrows(), most, rows)
+
+        def run_others(outputs: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
+            """Returns the outputs of all windows from those of the first ones."""
+            def step(begin: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
+                part = run(*(tensor[begin:begin + most] for tensor in inputs))
+                return begin + most, outputs.write(begin // most, part)
+
+            found = tf.TensorArray(tf.float32, 1, dynamic_size=True, infer_shape=False).write(0, outputs)
+            _, found = tf.while_loop(lambda begin, _: begin < tf.shape(inputs[0])[0], step, (tf.constant(most), found),
+                                     parallel_iterations=1)
+            return found.concat()
+
+        outputs = run(*(tensor[:size] for tensor in inputs))
+        return tf.ensure_shape(_changed_if(rows > size, run_others, outputs, *inputs), [None, *outputs.shape[1:]])
 
 
 def text_specs(inputs: Sequence[str]) -> list[tf.TensorSpec]:
@@ -158,26 +174,6 @@ def is_own(windows: Windows) -> tf.Tensor:
     return (positions.values >= tf.gather(first, window)) & (positions.values < tf.gather(last, window))
 
 
-def run_in_parts(run: Callable[..., tf.Tensor], inputs: Sequence[tf.Tensor], texts: tf.Tensor, most: int) -> tf.Tensor:
-    """Runs a model, whose output is float32 [rows, …], on the windows of `texts` texts. If a text is split, `most`
-    windows are computed at a time, so that the memory does not grow with the length of a text."""
-    rows = tf.shape(inputs[0])[0]
-    size = tf.where(tf.cast(rows, texts.dtype) > texts, most, rows)
-
-    def run_others(outputs: tf.Tensor, *inputs: tf.Tensor) -> tf.Tensor:
-        """Returns the outputs of all windows from those of the first ones."""
-        def step(begin: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
-            return begin + most, outputs.write(begin // most, run(*(tensor[begin:begin + most] for tensor in inputs)))
-
-        found = tf.TensorArray(tf.float32, 1, dynamic_size=True, infer_shape=False).write(0, outputs)
-        _, found = tf.while_loop(
-            lambda begin, _: begin < tf.shape(inputs[0])[0], step, (tf.constant(most), found), parallel_iterations=1)
-        return found.concat()
-
-    outputs = run(*(tensor[:size] for tensor in inputs))
-    return tf.ensure_shape(_changed_if(rows > size, run_others, outputs, *inputs), [None, *outputs.shape[1:]])
-
-
 def _changed_if(condition: tf.Tensor, function: Callable[..., tf.Tensor], value: tf.Tensor,
                 *inputs: tf.Tensor) -> tf.Tensor:
     """Returns `function(value, *inputs)` if a condition holds, otherwise `value`, which costs next to nothing: the
@@ -194,5 +190,3 @@ def _changed_if(condition: tf.Tensor, function: Callable[..., tf.Tensor], value:
     result, = tf.raw_ops.If(cond=condition, input=arguments, Tout=[value.dtype], then_branch=changed,
                             else_branch=unchanged)
     return result
-
-

@@ -4,7 +4,7 @@ import csv
 import dataclasses
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,13 +13,10 @@ from keras_bert.data.examples import Example, in_order
 from keras_bert.data.label_sets import FLAGS_CURE, are_flags, iterate_label_sets
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
-from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, best_threshold
-from keras_bert.tasks.classify import LabelTask, ranked_cells, top_record
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Windows, best_threshold
+from keras_bert.tasks.classify import LabelTask, ranked_cells, scores_of_labels, top_record
 from keras_bert.tasks.windows import aggregated
 from keras_bert.types import Tensor
-
-if TYPE_CHECKING:
-    from keras_bert.tasks.graph import Windows
 
 _HALF = 0.5
 _SAME = 1e-4  # thresholds that differ less are the same
@@ -30,65 +27,41 @@ LARGEST_LOGIT = 15.0
 
 def score(labels: Sequence[str], probabilities: np.ndarray, targets: np.ndarray,
           thresholds: np.ndarray) -> dict[str, Any]:
-    """Computes the scores of multi-label classification, with the definitions of scikit-learn.
+    """Computes the scores of multi-label classification, with the definitions of scikit-learn, from `probabilities`,
+    float [texts, labels], `targets`, [texts, labels], 1 where the label is right, and `thresholds`, float [labels]: a
+    label is predicted if its probability is at least its threshold.
 
-    Args:
-        probabilities: float [texts, labels].
-        targets: [texts, labels], 1 where the label is right.
-        thresholds: float [labels]; a label is predicted if its probability is at least its threshold.
-
-    Returns:
-        `mean_average_precision`, the mean over the labels that occur; `micro_f1`, of
-        all pairs of a text and a label; `macro_f1`, the mean over the labels that occur or were predicted;
-        `micro_f1_at_half` and `macro_f1_at_half`, the same with the threshold 0.5 for each label; `labels`, which maps
-        each label to its `precision`, `recall`, `f1`, `average_precision` (None if it does not occur), `threshold` and
-        number of `texts`.
-    """
+    Returns `mean_average_precision`, the mean over the labels that occur; `micro_f1`, of all pairs of a text and a
+    label; `macro_f1`, the mean over the labels that occur or were predicted; `micro_f1_at_half` and `macro_f1_at_half`,
+    the same with the threshold 0.5 for each label; `labels`, which maps each label to its `precision`, `recall`, `f1`,
+    `average_precision` (None if it does not occur), `threshold` and number of `texts`."""
     right = np.asarray(targets) > 0
-    precision, recall, f1, micro_f1, macro_f1 = _rates(probabilities >= thresholds, right)
-    *_, micro_f1_at_half, macro_f1_at_half = _rates(probabilities >= _HALF, right)
-    texts = right.sum(0)
+    of_labels, micro_f1, macro_f1 = _scores(labels, probabilities >= thresholds, right)
+    _, micro_f1_at_half, macro_f1_at_half = _scores(labels, probabilities >= _HALF, right)
     average_precisions = [average_precision(*column) if column[1].any() else None
                           for column in zip(np.transpose(probabilities), right.T)]
-    return {
-        "mean_average_precision": float(np.mean([value for value in average_precisions if value is not None])),
-        "micro_f1": micro_f1, "macro_f1": macro_f1,
-        "micro_f1_at_half": micro_f1_at_half, "macro_f1_at_half": macro_f1_at_half,
-        "labels": {label: {"precision": float(precision[i]), "recall": float(recall[i]), "f1": float(f1[i]),
-                           "average_precision": average_precisions[i], "threshold": float(thresholds[i]),
-                           "texts": int(texts[i])} for i, label in enumerate(labels)},
-    }
+    for of_label, mean, threshold in zip(of_labels.values(), average_precisions, thresholds):
+        of_label |= {"average_precision": mean, "threshold": float(threshold)}
+    return {"mean_average_precision": float(np.mean([value for value in average_precisions if value is not None])),
+            "micro_f1": micro_f1, "macro_f1": macro_f1, "micro_f1_at_half": micro_f1_at_half,
+            "macro_f1_at_half": macro_f1_at_half, "labels": of_labels}
 
 
-def _rates(predicted: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float, float]:
-    """Returns the precision, recall and F1 of each label, float [labels], the micro F1 and the macro F1."""
+def _scores(labels: Sequence[str], predicted: np.ndarray, right: np.ndarray) -> tuple[dict[str, dict], float, float]:
+    """Returns the scores of each label, see `scores_of_labels`, the micro F1 and the macro F1."""
     hits, answered, texts = (predicted & right).sum(0), predicted.sum(0), right.sum(0)
-    f1 = 2 * hits / np.maximum(answered + texts, 1)
-    micro_f1 = 2 * hits.sum() / max(answered.sum() + texts.sum(), 1)
-    occurs = answered + texts > 0
-    return (hits / np.maximum(answered, 1), hits / np.maximum(texts, 1), f1, float(micro_f1),
-            float(f1[occurs].mean()) if occurs.any() else 0.0)
+    of_labels, macro_f1 = scores_of_labels(labels, hits, answered, texts)
+    return of_labels, float(2 * hits.sum() / max(answered.sum() + texts.sum(), 1)), macro_f1
 
 
 def average_precision(scores: np.ndarray, right: np.ndarray) -> float:
     """Computes the sum of (R[n] - R[n-1]) P[n] over the different scores n, from the highest, where R[n] and P[n] are
-    the recall and the precision of predicting the texts with at least this score.
-
-    Args:
-        scores: float [texts].
-        right: bool [texts], at least one True.
-    """
+    the recall and the precision of predicting the texts with at least this score. `scores` are float [texts]; `right`
+    is bool [texts], at least one True."""
     order = np.argsort(-scores, kind="stable")
     ends = np.flatnonzero(np.diff(scores[order], append=np.inf))  # the last text of each score
     hits = np.cumsum(right[order])[ends]
     return float((np.diff(hits, prepend=0) * hits / (ends + 1)).sum() / right.sum())
-
-
-def choose_threshold(scores: np.ndarray, right: np.ndarray) -> float:
-    """Returns the threshold with the best F1, of equally good ones the highest. `scores` are float [texts]; `right` are
-    bool [texts], at least one of them True."""
-    order = np.argsort(-scores, kind="stable")
-    return best_threshold(scores[order], right[order], 0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -180,7 +153,7 @@ class MultiLabel(LabelTask):
         labels = tf.where(tf.gather(holds, order, batch_dims=1), tf.gather(tf.constant(self.labels), order), "")
         return {"labels": labels, "probabilities": probabilities, "holds": holds}
 
-    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: "Windows") -> Answers:
+    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: Windows) -> Answers:
         import tensorflow as tf
 
         return super().combine_in_graph(tf.clip_by_value(outputs, -LARGEST_LOGIT, LARGEST_LOGIT), mask, parts)
@@ -218,7 +191,7 @@ class MultiLabel(LabelTask):
         them keeps its threshold."""
         columns = zip(self.probabilities(encoded, outputs).T, encoded.text_targets.T > 0, self.thresholds or [])
         return dataclasses.replace(self, thresholds=[
-            choose_threshold(scores, right) if right.any() else before for scores, right, before in columns])
+            best_threshold(scores, right, 0.0) if right.any() else before for scores, right, before in columns])
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module; `loss`; and `thresholds_chosen_here`: True if the
@@ -234,11 +207,8 @@ class MultiLabel(LabelTask):
             "labels": answer.labels, "scores": answer.scores} | top_record(answer.top)
 
     def cells(self, example: Example, answer: LabelSet) -> list[str]:
-        if len(answer.top) > 1:
-            best = ranked_cells(answer.top)
-        else:
-            best = [_joined(answer.labels), _joined(f"{score:.4f}" for score in answer.scores)]
-        return [*best, *self.texts(example)]
+        held = [_joined(answer.labels), _joined(f"{score:.4f}" for score in answer.scores)]
+        return [*(ranked_cells(answer.top) if len(answer.top) > 1 else held), *self.texts(example)]
 
 
 def _joined(labels: Iterable[str]) -> str:

@@ -23,17 +23,10 @@ _RANKS = 10
 
 
 def ranking(scores: np.ndarray, relevant: np.ndarray) -> tuple[float, float]:
-    """Computes the scores of ranking the documents of one query (CrossEncoderRerankingEvaluator of
-    sentence-transformers).
-
-    Args:
-        scores: float [documents].
-        relevant: bool [documents].
-
-    Returns:
-        (nDCG@10, MRR@10), both 0 if no document is relevant. The gain of documents with equal scores is their mean, as
-        in scikit-learn, and the first relevant document ranks after the others with its score. NaN is the lowest score.
-    """
+    """Computes (nDCG@10, MRR@10) of ranking the documents of one query by `scores`, float [documents], of which those
+    that are `relevant`, bool [documents], should be first (CrossEncoderRerankingEvaluator of sentence-transformers).
+    Both are 0 if no document is relevant. The gain of documents with equal scores is their mean, as in scikit-learn,
+    and the first relevant document ranks after the others with its score. NaN is the lowest score."""
     if not relevant.any():
         return 0.0, 0.0
     scores = np.where(np.isnan(scores), -np.inf, scores)

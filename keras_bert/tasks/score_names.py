@@ -11,21 +11,18 @@ SCORES = {
     "micro_f1_at_half": "micro F1 (threshold 0.5)", "macro_f1_at_half": "macro F1 (threshold 0.5)",
     "micro_f1": "micro F1", "macro_f1": "macro F1", "matthews": "Matthews correlation", "f1": "F1",
     "f1_threshold": "threshold of the F1", "exact_match": "exact match",
-    "HasAns_exact": "exact match where there is an answer",
-    "HasAns_f1": "F1 where there is an answer", "NoAns_f1": "F1 where there is none",
-    "korquad_f1": "KorQuAD F1", "korquad_exact_match": "KorQuAD exact match", "precision": "precision",
-    "recall": "recall", "entity_macro_f1": "macro F1 of entities", "character_macro_f1": "macro F1 of characters",
-    "pearson": "Pearson correlation", "spearman": "Spearman correlation", "loss": "loss",
-    "calibration_error": "expected calibration error",
-}
+    "HasAns_exact": "exact match where there is an answer", "HasAns_f1": "F1 where there is an answer",
+    "NoAns_f1": "F1 where there is none", "korquad_f1": "KorQuAD F1", "korquad_exact_match": "KorQuAD exact match",
+    "precision": "precision", "recall": "recall", "entity_macro_f1": "macro F1 of entities",
+    "character_macro_f1": "macro F1 of characters", "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation", "loss": "loss", "calibration_error": "expected calibration error"}
 OF_CLASSES = {"precision": "precision", "recall": "recall", "f1": "F1", "average_precision": "average precision",
               "threshold": "threshold"}
 # Where the thresholds of multi-label classification are from, by `thresholds_chosen_here` of its scores.
 THRESHOLDS = {
     True: "chosen for the best F1 of each label on these very texts: their F1 is higher than on unseen texts. Mean "
           "average precision and the scores at threshold 0.5 do not depend on them",
-    False: "not chosen on these texts",
-}
+    False: "not chosen on these texts"}
 
 
 def describe_threshold(scope: dict[str, Any]) -> str:

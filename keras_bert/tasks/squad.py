@@ -7,23 +7,20 @@ import re
 import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from keras_bert.arguments import Count, Path, is_missing
+from keras_bert.arguments import Count, Path, check_rules, is_missing
 from keras_bert.data.rows import json_values
 from keras_bert.data.tables import Rows, at_least_one, choose_reader, read_table
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import Record
-from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, log_softmax
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, log_softmax
 from keras_bert.tasks.windows import SplittingTask, needed_tokens, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 from keras_bert.types import Encoder, Head, Tensor
-
-if TYPE_CHECKING:
-    from keras_bert.tasks.graph import Reader
 
 Golds = Sequence[Sequence[str]]  # the right answers to each question
 
@@ -47,15 +44,10 @@ class QuestionExample:
 
 
 def read_questions(path: Path | Rows) -> Iterator[QuestionExample]:
-    """Reads `.json` files of SQuAD v1.1 and v2.0 (Rajpurkar et al., 2016 and 2018) or KorQuAD v1 (Lim et al., 2019), or
-    the same questions in rows: `.jsonl` and `.parquet` files with the columns `id`, `question`, `context` and
-    `answers`, an object with the lists `text` and `answer_start`. A row without an `id` has its number instead.
-
-    Args:
-        path: the file, UTF-8; or `Rows` with the same columns.
-
-    Yields:
-        `QuestionExample`s. If `is_impossible` is missing, a question with an empty list of answers is impossible.
+    """Reads `.json` files, UTF-8, of SQuAD v1.1 and v2.0 (Rajpurkar et al., 2016 and 2018) or KorQuAD v1 (Lim et al.,
+    2019), or the same questions in rows: `.jsonl` and `.parquet` files, or `Rows`, with the columns `id`, `question`,
+    `context` and `answers`, an object with the lists `text` and `answer_start`. A row without an `id` has its number
+    instead. If `is_impossible` is missing, a question with an empty list of answers is impossible.
 
     Raises:
         InputError: names the file and the position in it; also if the context does not contain an answer at its start.
@@ -118,16 +110,8 @@ _READERS = {None: _read_rows, ".json": _read_squad, ".jsonl": _read_rows, ".parq
 
 
 def target(window: tuple[int, int], answer: tuple[int, int] | None) -> tuple[int, int] | None:
-    """Returns the positions in a window at which an answer starts and ends.
-
-    Args:
-        window: (begin, end) in tokens of the context.
-        answer: (first token, last token) of the answer, or None if there is no answer.
-
-    Returns:
-        (start, end), counted from the window's begin, or None if the window does not contain the whole answer; for such
-        a window, the training target is [CLS].
-    """
+    """Returns the positions, from the window's begin, of the first and the last token of an answer; None if the window,
+    (begin, end) in tokens of the context, does not contain the whole answer: then the training target is [CLS]."""
     begin, end = window
     if answer and begin <= answer[0] and answer[1] < end:
         return answer[0] - begin, answer[1] - begin
@@ -135,32 +119,22 @@ def target(window: tuple[int, int], answer: tuple[int, int] | None) -> tuple[int
 
 
 def tokens_of(starts: np.ndarray, ends: np.ndarray, begin: int, end: int) -> tuple[int, int] | None:
-    """Finds the tokens that overlap the characters [begin, end).
-
-    Args:
-        starts, ends: int [tokens], the range of characters that each token came from. Ranges may overlap.
-
-    Returns:
-        (first token, last token), or None if no token overlaps.
-    """
+    """Returns the first and the last token that overlap the characters [begin, end), None if there is none. `starts`
+    and `ends`, int [tokens], are the ranges of characters that the tokens came from, which may overlap."""
     overlapping = np.flatnonzero(np.maximum(starts, begin) < np.minimum(ends, end))
     return (int(overlapping[0]), int(overlapping[-1])) if overlapping.size else None
 
 
 def best_spans(start_logits: Sequence[np.ndarray], end_logits: Sequence[np.ndarray], windows: Sequence[tuple[int, int]],
                n: int = 20, max_answer_length: int = 30) -> tuple[list[tuple[int, int]], np.ndarray]:
-    """Finds the n best spans of tokens (i, j), i <= j < i + max_answer_length, that lie entirely in at least one
-    window.
-
-    The score of a span is the logit of start i plus the logit of end j, in the window where this sum is highest. If
-    scores are equal, the smaller i comes first, then the smaller j.
-
-    span_graph.py has the same search as TensorFlow operations, but returns only the best span, while `predict` and the
-    scores need the next best ones, too. tests/test_decoding.py compares the two.
+    """Finds the n best spans of tokens (i, j), i <= j < i + max_answer_length, that are entirely in a window. The score
+    of a span is the logit of start i plus that of end j, in the window where this sum is highest. Of equal scores, the
+    smaller i comes first, then the smaller j. span_graph.py has the same search for the best span as TensorFlow
+    operations; tests/test_decoding.py compares the two.
 
     Args:
-        start_logits, end_logits: for each window float [tokens], for the context only: index k is token begin + k.
-            Values after the window's end are ignored.
+        start_logits, end_logits: float [tokens] for each window; index k is token begin + k. Values after the window's
+            end are ignored.
         windows: their begins and ends in tokens; the last one reaches the context's end.
 
     Returns:
@@ -191,27 +165,14 @@ def squad_words(text: str) -> list[str]:
 
 
 def exact_match(golds: Sequence[str], prediction: str, units: Callable[[str], Sequence[str]] = squad_words) -> float:
-    """Computes the exact match of an answer.
-
-    Args:
-        golds: the right answers.
-        units: returns the units of a text that are compared.
-
-    Returns:
-        1.0 if the prediction has the same units as a right answer, or no units if there is no right answer; else 0.0.
-    """
+    """Returns 1.0 if the prediction has the same `units`, which are compared, as one of the right answers `golds`, or
+    none if there is no right answer; otherwise 0.0."""
     return float(units(prediction) in map(units, golds or [""]))
 
 
 def f1(golds: Sequence[str], prediction: str, units: Callable[[str], Sequence[str]] = squad_words) -> float:
-    """Computes the F1 of the units of an answer and of a right answer, in any order.
-
-    Args:
-        golds, prediction, units: as for `exact_match`.
-
-    Returns:
-        the F1, from 0 to 1, with the right answer that matches best; `exact_match` if there is no right answer.
-    """
+    """Computes the F1, from 0 to 1, of the `units` of a prediction, in any order, and those of the right answer that
+    matches best; if there is no right answer, the `exact_match`."""
     if not golds:
         return exact_match(golds, prediction, units)
     predicted = units(prediction)
@@ -220,13 +181,9 @@ def f1(golds: Sequence[str], prediction: str, units: Callable[[str], Sequence[st
 
 
 def squad_scores(golds: Golds, predictions: Sequence[str]) -> dict[str, float]:
-    """Computes the scores of SQuAD v2.0 if any question is unanswerable, else those of v1.1. The two differ if a right
-    answer has no words, for example only articles.
-
-    Returns:
-        percentages: `exact_match`, `f1`; for v2.0 also `NoAns_exact` and `NoAns_f1` of the unanswerable
-        questions, and `HasAns_exact` and `HasAns_f1` of the other questions if there are any.
-    """
+    """Computes the scores of SQuAD v2.0, in percent, if any question is unanswerable, else those of v1.1: `exact_match`
+    and `f1`; for v2.0 also `NoAns_exact` and `NoAns_f1` of the unanswerable questions, and `HasAns_exact` and
+    `HasAns_f1` of the others if there are any. The two differ if a right answer has no words, only articles, say."""
     answerable = np.array([bool(answers) for answers in golds])
     if answerable.all():
         return _means(_scores(golds, predictions))
@@ -237,19 +194,13 @@ def squad_scores(golds: Golds, predictions: Sequence[str]) -> dict[str, float]:
 
 def best_null_threshold(golds: Golds, answers: Sequence[str],
                         null_differences: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """Finds the null threshold with the best F1 of SQuAD v2.0, like `find_best_thresh` of the official script. Unlike
-    that function, it does not choose thresholds between questions with equal differences, because no threshold can
-    separate them.
+    """Finds the null threshold with the best F1 of SQuAD v2.0, like `find_best_thresh` of the official script, but none
+    between questions with equal differences, which no threshold can separate. `answers` are the best spans, and
+    `null_differences`, float [questions], the null scores minus those of the best spans.
 
-    Args:
-        answers: the best spans.
-        null_differences: float [questions], the null score minus the score of the best span.
-
-    Returns:
-        (threshold, F1): a question is left unanswered if its difference is greater than the threshold. Among equally
-        good thresholds, the lowest one (below all differences if no question should be answered). The F1 is in percent;
-        answering an unanswerable question counts as wrong, even if the answer has only articles.
-    """
+    Returns (threshold, F1 in percent). A question is left unanswered if its difference is greater than the threshold.
+    Of equally good thresholds, it is the lowest one (below all differences if no question should be answered).
+    Answering an unanswerable question counts as wrong, even if the answer has only articles."""
     gains = [f1(with_words, answer) if gold else -bool(answer)
              for gold, with_words, answer in zip(golds, _with_words(golds), answers)]
     thresholds, index = np.unique(null_differences, return_inverse=True)
@@ -343,9 +294,8 @@ class Span(SplittingTask):
                         "score": (np.float32, "B")}
 
     def __post_init__(self) -> None:
-        if self.max_length < 4:
-            raise InputError(Option("max_length"), " must be at least 4 for questions, for [CLS], two [SEP] and a "
-                             f"token of the context; got {self.max_length}")
+        check_rules(("max_length", self.max_length, "at least 4 for questions, for [CLS], two [SEP] and a token of the "
+                     "context", self.max_length >= 4))
 
     @classmethod
     def iterate(cls, path: Path | Rows, label_column: str | None = "label", **_: Any) -> Iterator[QuestionExample]:
@@ -359,8 +309,7 @@ class Span(SplittingTask):
         if settings["max_length"] < (shortest := cls.max_query_length + 4):
             raise InputError(Option("max_length"), f" must be at least {shortest}, for a question and one "
                              f"token of the context; got {settings['max_length']}")
-        nulls = any(example.impossible for example in examples)
-        return cls(null_threshold=0.0 if nulls else None, **settings)
+        return cls(null_threshold=0.0 if any(example.impossible for example in examples) else None, **settings)
 
     def check(self, path: Path | Rows, examples: Sequence[QuestionExample], out_of_scope: str | None = None) -> None:
         if self.null_threshold is None and any(example.impossible for example in examples):
@@ -383,7 +332,8 @@ class Span(SplittingTask):
         rows, parts, targets, cut = [], [], [], 0
         for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
             head = [tokenizer.cls_id, *question[:self._query_length], tokenizer.sep_id]
-            answer = _first_answer(example, context)
+            text, start = example.answers[0] if example.answers else ("", 0)
+            answer = tokens_of(context.starts, context.ends, start, start + len(text))
             of_context = windows(len(context.ids), self.max_length - len(head) - 1, self.doc_stride, self.max_windows)
             cut += of_context[-1][1] < len(context.ids)
             for begin, end in of_context:
@@ -416,11 +366,11 @@ class Span(SplittingTask):
         return {"loss": {name: keras.losses.SparseCategoricalCrossentropy(from_logits=True) for name in _LOGITS},
                 "loss_weights": dict.fromkeys(_LOGITS, 0.5)}
 
-    def tokens_in_graph(self, reader: "Reader", *texts: Tensor) -> list[list[Tensor]]:
+    def tokens_in_graph(self, reader: Reader, *texts: Tensor) -> list[list[Tensor]]:
         question, context = super().tokens_in_graph(reader, *texts)
         return [[part[:, :self._query_length] for part in question], context]
 
-    def answer_in_graph(self, reader: "Reader", *inputs: Tensor) -> Answers:
+    def answer_in_graph(self, reader: Reader, *inputs: Tensor) -> Answers:
         from keras_bert.tasks import span_graph
 
         return span_graph.answer(self, reader, *inputs)
@@ -494,14 +444,6 @@ def _best(encoded: Encoded, outputs: Outputs, max_answer_length: int) -> Iterato
         bounds, starts, ends, nulls = zip(*rows)
         spans, scores = best_spans(starts, ends, bounds, N_BEST, max_answer_length)
         yield _Spans(example.context, tokens, spans, scores, float(np.min(nulls)))
-
-
-def _first_answer(example: QuestionExample, tokens: TokenOffsets) -> tuple[int, int] | None:
-    """Returns the first and the last token of the first right answer, or None."""
-    if not example.answers:
-        return None
-    text, start = example.answers[0]
-    return tokens_of(tokens.starts, tokens.ends, start, start + len(text))
 
 
 def _golds(encoded: Encoded) -> Golds:

@@ -3,24 +3,21 @@
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from keras_bert.arguments import AggregationStrategy, Path
+from keras_bert.arguments import AggregationStrategy, Path, not_none
 from keras_bert.data.batches import UNLABELLED, TokenBatches
 from keras_bert.data.examples import in_order
 from keras_bert.data.tables import Rows
 from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
-from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, log_softmax, require
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, log_softmax, require
 from keras_bert.tasks.windows import SplittingTask, default_stride, needed_tokens, own_tokens, windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 from keras_bert.types import Encoder, Head, Tensor
-
-if TYPE_CHECKING:
-    from keras_bert.tasks.graph import Reader
 
 # How the probabilities of a word's tokens become those of the word, as in the TokenClassificationPipeline of
 # transformers. Other strategies label each token.
@@ -200,7 +197,7 @@ class Tag(SplittingTask):
 
         return {"probabilities": tf.nn.softmax(outputs)}
 
-    def answer_in_graph(self, reader: "Reader", *inputs: Tensor) -> Answers:
+    def answer_in_graph(self, reader: Reader, *inputs: Tensor) -> Answers:
         from keras_bert.tasks import tag_graph
 
         return tag_graph.answer(self, reader, *inputs)
@@ -262,13 +259,12 @@ class Tag(SplittingTask):
             for label, row in report.items() if not label.endswith(" avg")}}
 
     def answer_options(self, top_k: int = 1, aggregation_strategy: AggregationStrategy | None = None) -> dict[str, Any]:
-        options = super().answer_options(top_k)
-        return options | {"aggregation_strategy": aggregation_strategy} if aggregation_strategy else options
+        return super().answer_options(top_k) | not_none(aggregation_strategy=aggregation_strategy)
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> list[Entity]:
-        fields = ("label", "text", "start", "end", "score")
-        found = [Entity(*values) for values in zip(*(row[f"entity_{field}"] for field in fields))]
-        return [entity for entity in found if entity.start >= 0]  # -1 pads the shorter lists of a batch
+        columns = [row[f"entity_{field.name}"] for field in dataclasses.fields(Entity)]
+        # -1 pads the shorter lists of a batch.
+        return [entity for entity in itertools.starmap(Entity, zip(*columns)) if entity.start >= 0]
 
     def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
         return [{"word_start": words.starts, "word_end": words.ends, "word_label": words.labels,

@@ -6,36 +6,24 @@ import dataclasses
 import itertools
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from keras_bert.arguments import Aggregate, Count
 from keras_bert.errors import InputError, Option
-from keras_bert.tasks.base import Answers, Task
+from keras_bert.tasks.base import Answers, Reader, Task, Windows
 from keras_bert.text import BertTokenizer
 from keras_bert.text.packing import pack, truncate_pair
 from keras_bert.types import Tensor
-
-if TYPE_CHECKING:
-    from keras_bert.tasks.graph import Reader, Windows
 
 Row = tuple[list[int], int]  # the result of `BertTokenizer.pack` for one text
 
 
 def windows(tokens: int, size: int, stride: int, most: int | None = None) -> list[tuple[int, int]]:
-    """Returns windows that start at 0, stride, 2 * stride, … until one reaches the end.
-
-    Args:
-        tokens: number of tokens of the text. If it is 0, returns one empty window.
-        size: maximum number of tokens in a window.
-        stride: number of tokens from one start to the next, reduced to `size` if it is larger, so that no token is
-            skipped.
-        most: maximum number of windows; None for as many as reach the end.
-
-    Returns:
-        the begin and the end of each window.
-    """
+    """Returns the begin and the end of each window of a text of `tokens` tokens; one empty window if there are none.
+    Windows of at most `size` tokens start at 0, `stride`, 2 * `stride`, … until one reaches the end, or there are
+    `most`. A `stride` above `size` is reduced to it, so that no token is skipped."""
     stride = min(stride, size)
     begins = range(0, max(tokens - size, 0) + stride, stride)[:most]
     return [(begin, min(begin + size, tokens)) for begin in begins]
@@ -44,13 +32,6 @@ def windows(tokens: int, size: int, stride: int, most: int | None = None) -> lis
 def needed_tokens(size: int, stride: int, most: int | None) -> int:
     """Returns the number of tokens of a text on which its `windows` depend, and whether there are more."""
     return sys.maxsize if most is None else size + (most - 1) * min(stride, size) + 1
-
-
-def check_truncation_side(tokenizer: BertTokenizer) -> None:
-    """Raises an InputError if texts are cut at their beginning, which says nothing about windows."""
-    if tokenizer.truncation_side != "right":
-        raise InputError(f"truncation_side in tokenizer_config.json must be right for a model that splits texts into "
-                         f"windows; got {tokenizer.truncation_side}")
 
 
 def default_stride(max_length: int) -> int:
@@ -68,12 +49,8 @@ def own_tokens(parts: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def aggregated(values: np.ndarray, firsts: np.ndarray | None, aggregate: Aggregate) -> np.ndarray:
-    """Returns the mean or the maximum of the values of the windows of each text: [texts, width].
-
-    Args:
-        values: float [windows, width].
-        firsts: int [texts], the index of the first window of each text. If None, each text is one window.
-    """
+    """Returns the mean or the maximum of the values, float [windows, width], of the windows of each text: [texts,
+    width]. `firsts`, int [texts], are the indices of their first windows; None if each text is one window."""
     if firsts is None or len(firsts) == len(values):
         return values
     if aggregate == "max":
@@ -98,7 +75,9 @@ class SplittingTask(Task):
     fields: ClassVar[tuple[str, ...]] = options
 
     def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
-        check_truncation_side(tokenizer)
+        if self.windows and tokenizer.truncation_side != "right":
+            raise InputError("truncation_side in tokenizer_config.json must be right for a model that splits texts "
+                             f"into windows; got {tokenizer.truncation_side}")
 
     @property
     def limits(self) -> tuple[str, ...]:
@@ -110,9 +89,8 @@ class SplittingTask(Task):
         return needed_tokens(size, self.doc_stride or size, self.max_windows) - 1 if self.windows else size
 
     def settings(self) -> dict[str, Any]:
-        settings = super().settings()
-        return settings if self.max_windows is not None else {
-            name: value for name, value in settings.items() if name != "max_windows"}
+        left_out = WindowTask.fields if not self.windows else ("max_windows",) if self.max_windows is None else ()
+        return {name: value for name, value in super().settings().items() if name not in left_out}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -140,10 +118,6 @@ class WindowTask(SplittingTask):
             raise InputError(Option("max_length"), f" must be at least {shortest} with a ", Option("doc_stride"),
                              f", for [CLS], [SEP]s and a token of each text; got {self.max_length}")
 
-    def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
-        if self.windows:
-            super().check_tokenizer(tokenizer)
-
     @property
     def windows(self) -> bool:
         return self.doc_stride is not None
@@ -154,18 +128,14 @@ class WindowTask(SplittingTask):
         limits = super().limits
         return limits if len(self.inputs) == 1 or "max_length" in limits else ("max_length", *limits)
 
-    def settings(self) -> dict[str, Any]:
-        left_out = () if self.windows else WindowTask.fields
-        return {name: value for name, value in super().settings().items() if name not in left_out}
-
-    def answer_in_graph(self, reader: "Reader", *inputs: Tensor) -> Answers:
+    def answer_in_graph(self, reader: Reader, *inputs: Tensor) -> Answers:
         if not self.windows:
             return super().answer_in_graph(reader, *inputs)
         from keras_bert.tasks.graph import run_windows
 
         return self.combine_in_graph(*run_windows(self, reader, inputs))
 
-    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: "Windows") -> Answers:
+    def combine_in_graph(self, outputs: Tensor, mask: Tensor, parts: Windows) -> Answers:
         """Returns the answers to texts from the outputs of their windows, float32 [windows, width]."""
         return self.encode_in_graph(parts.aggregated(outputs, self.aggregate), mask)
 
