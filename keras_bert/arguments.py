@@ -124,8 +124,8 @@ _OTHER_NAMES = {
 
 
 def did_you_mean(value: object, choices: Iterable[str]) -> str:
-    """Returns a question for the end of a message, `; did you mean tag?`, or "" if none of the choices is similar.
-    Values that belong to another command get a hint."""
+    """Returns the end of a message, `; did you mean tag?`, or "" if none of the choices is similar. Values that belong
+    to another command get a hint."""
     if str(value) == "int8":
         return "; keras-bert export litert writes models in int8"
     others = as_list(_OTHER_NAMES.get(str(value).lower(), ()))

@@ -1,8 +1,6 @@
 """The TensorFlow Model Garden's checkpoints (https://github.com/tensorflow/models, official/nlp): `BertEncoder` V1 and
 V2 and `BertPretrainerV2`, saved by `tf.train.Checkpoint`, with `bert_config.json` and `vocab.txt` in the same folder.
-
-Weights are identified by the full names of their variables, which do not depend on the object that was saved.
-"""
+Weights are identified by the full names of their variables, which do not depend on the object that was saved."""
 
 import dataclasses
 import os
@@ -11,7 +9,7 @@ import re
 import numpy as np
 
 from keras_bert.errors import InputError, Option
-from keras_bert.weights.bundle import Bundle, find_checkpoint, write_objects
+from keras_bert.weights.bundle import Bundle, find_checkpoint, has_checkpoint, write_objects
 from keras_bert.weights.format import SPLIT_HEADS, Format, Source, Table, Weights, detect, google_rules
 from keras_bert.weights.native import Assets, read_assets, write_assets
 
@@ -66,13 +64,8 @@ _HEAD_POOLER = ("next_sentence/pooler_dense/kernel", "next_sentence/pooler_dense
 _POOLER = ("pooler_transform/kernel", "pooler_transform/bias")
 
 
-def recognise(path: str) -> bool:
-    return (prefix := find_checkpoint(path)) is not None and Bundle(prefix).is_of_objects()
-
-
 def read(path: str, config: str | None = None, next_sentence_pooler: bool = False) -> Source:
-    """Reads a checkpoint; with `next_sentence_pooler`, the dense layer of the next-sentence head as the encoder's
-    pooler, because the Model Garden trains that layer and not the pooler."""
+    """Reads a checkpoint; with `next_sentence_pooler`, `_HEAD_POOLER` as the pooler."""
     bundle = Bundle(find_checkpoint(path) or path)
     assets = read_assets(os.path.dirname(bundle.prefix), config)
     return read_bundle(bundle, bundle.prefix, FORMAT.name, assets, next_sentence_pooler)
@@ -110,8 +103,7 @@ def read_bundle(bundle: Bundle, path: str, format: str, assets: Assets, next_sen
 
 
 def write(weights: Weights, folder: str) -> None:
-    """Writes a checkpoint that `tf.train.Checkpoint` restores into `BertEncoder` V1 and V2 (as `encoder` or `model`)
-    and `BertPretrainerV2` (by its `checkpoint_items`, or as `model`)."""
+    """Writes a checkpoint that `tf.train.Checkpoint` restores into `BertEncoder` V1 and V2 and `BertPretrainerV2`."""
     copies: dict[str, str] = {}
     paths = {TABLE[name].stored_name: _PATHS[name].stored_name for name in weights.read if name in TABLE}
     aliases = {"model": "encoder"}
@@ -131,6 +123,7 @@ def write(weights: Weights, folder: str) -> None:
     write_assets(weights, folder)
 
 
-FORMAT = Format("garden", recognise, read, write, ("encoder", "pretraining", "masked_lm"),
+FORMAT = Format("garden", lambda path: has_checkpoint(path, of_objects=True), read, write,
+                ("encoder", "pretraining", "masked_lm"),
                 fixed={"hidden_act": ("gelu_tanh", "gelu_new", "relu"), "layer_norm_eps": (1e-12,),
                        "directionality": ("bidi",), "pooler_activation": ("tanh",)}, rules=google_rules)

@@ -104,7 +104,7 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
 
 
 def _new_pooler(weights: Weights, missing: list[str]) -> list[str]:
-    """Returns the name of the pooler for `_warn_of`, if it is missing, or was when the weights were first read."""
+    """Returns the name of the pooler for `_warn_of`, if it is missing, or was missing at the first conversion."""
     return ["pooler"] if missing else ["trained pooler"] * weights.has_initial_pooler()
 
 

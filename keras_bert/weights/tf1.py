@@ -6,7 +6,7 @@ import os
 import re
 
 from keras_bert.tasks import write_settings
-from keras_bert.weights.bundle import Bundle, find_checkpoint, write_bundle
+from keras_bert.weights.bundle import Bundle, find_checkpoint, has_checkpoint, write_bundle
 from keras_bert.weights.format import KERAS_SUFFIXES, TRANSPOSED, Format, Source, Table, Weights, detect, google_rules
 from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.native import SETTINGS_FILE, read_assets, read_settings, write_assets
@@ -36,10 +36,6 @@ _AMBIGUOUS = ("hidden_act gelu is the erf form, as in transformers and in google
               "this began to compute the tanh form; --hidden_act=gelu_tanh for weights that were trained so")
 # The moments of Adam and LAMB, and the beta powers, loss scales and step counters of optimizers.
 _OPTIMIZER = re.compile(r".*/(adam_[mv]|Adam(_1)?|lamb_[mv])(_\d+)?$|beta[12]_power$|loss_scale|good_steps$")
-
-
-def recognise(path: str) -> bool:
-    return (prefix := find_checkpoint(path)) is not None and not Bundle(prefix).is_of_objects()
 
 
 def read(path: str, config: str | None = None) -> Source:
@@ -75,7 +71,7 @@ def write(weights: Weights, folder: str) -> None:
     write_assets(weights, folder)
 
 
-FORMAT = Format("tf1", recognise, read, write, ("encoder", *_HEADS),
+FORMAT = Format("tf1", lambda path: has_checkpoint(path, of_objects=False), read, write, ("encoder", *_HEADS),
                 fixed={"hidden_act": ("gelu", "relu", "gelu_tanh", "gelu_new"), "layer_norm_eps": (1e-12,),
                        "directionality": ("bidi",), "embedding_size": (None,), "pooler_activation": ("tanh",)},
                 rules=google_rules, settings_file=SETTINGS_FILE, applied=())
