@@ -153,7 +153,7 @@ def test_what_a_format_cannot_store(form, weights, words):
     assert any(words in loss for loss in target(form, weights).losses(weights))
     if form in ("tf1", "kerashub") and weights.config.embedding_size:  # the shapes are others: nothing can be written
         with pytest.raises(InputError, match="has no weights between embeddings of width 8 and blocks of width 16"):
-            FORMATS[form].fit(weights)
+            FORMATS[form].closest(weights)
 
 
 def test_what_a_library_does_not_apply():

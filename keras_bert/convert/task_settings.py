@@ -44,10 +44,8 @@ def with_task(source: Source) -> Source:
                   f"{source.kind.replace('_', ' ')}",)
         given = {}
     positions = source.config.max_position_embeddings
-    length = Record(source.path, "", given).get("max_length", Count | None)
-    if length is None:
-        length = positions
-    elif length > positions:
+    length = Record(source.path, "", given).get("max_length", Count | None) or positions
+    if length > positions:
         notes += (f"max_length {length} exceeds the encoder's positions: {positions}",)
     settings = {"task": tasks[0]} | given | {"max_length": min(length, positions)}
     if source.kind in ("classification", "regression") and settings["task"] != "rerank" and "pairs" not in settings:

@@ -66,8 +66,7 @@ def find_checkpoint(path: str) -> str | None:
     Raises an InputError if there are several, and the file `checkpoint` does not say which one to use."""
     if os.path.exists(f"{path}.index"):
         return path
-    indices = sorted(glob.glob(os.path.join(glob.escape(path), "*.index")))
-    prefixes = [index.removesuffix(".index") for index in indices]
+    prefixes = sorted(index.removesuffix(".index") for index in glob.glob(os.path.join(glob.escape(path), "*.index")))
     if len(prefixes) < 2:
         return prefixes[0] if prefixes else None
     import tensorflow as tf

@@ -28,9 +28,8 @@ SETTINGS_FILE = "keras_bert_settings.json"
 
 def read(path: str, config: str | None = None) -> Source:
     """Reads a folder; ignores `config`, because `model.keras` contains the config."""
-    model, labels, losses = load_model(path), read_labels(path).get("labels"), []
-    settings = read_object(os.path.join(path, SETTINGS))
-    stored = model
+    stored = model = load_model(path)
+    labels, losses, settings = read_labels(path).get("labels"), [], read_object(os.path.join(path, SETTINGS))
     if isinstance(model, BertEmbeddingClassifier):
         model, labels = BertEmbedder(model.bert, model.pooling, normalize=True), None
         losses = ["convert reads the encoder of a classifier on embeddings, not the logistic regression"]
