@@ -27,9 +27,8 @@ _REQUIRED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_he
 def _size(layers: int, hidden: int, vocab: int = _UNCASED_ENGLISH) -> dict[str, Any]:
     """Returns the fields of a size. `initializer_range` times the square root of the width is that of BERT-base: with
     0.02, narrow encoders predict only token frequencies for a long time (docs/pretraining.md)."""
-    return {"vocab_size": vocab, "hidden_size": hidden, "num_hidden_layers": layers,
-            "num_attention_heads": hidden // 64, "intermediate_size": 4 * hidden,
-            "initializer_range": round(0.02 * max(1, 768 / hidden) ** 0.5, 4)}
+    return {"vocab_size": vocab, "hidden_size": hidden, "num_hidden_layers": layers, "intermediate_size": 4 * hidden,
+            "num_attention_heads": hidden // 64, "initializer_range": round(0.02 * max(1, 768 / hidden) ** 0.5, 4)}
 
 
 # Google's 24 miniatures (Turc et al., 2019, https://arxiv.org/abs/1908.08962) as "L<layers>-H<hidden>", five of them by

@@ -104,8 +104,7 @@ def find_vocabulary(path: str) -> str:
 def origin(name: Path) -> dict[str, str | None]:
     """Describes the weights that `name` means, see `find_pretrained`, or a TensorFlow checkpoint: `name`, without the
     folder; of the hub, `repository`, `language` and `licence`; of a folder, `front_matter`, from its model card."""
-    preset = find_preset(name)
-    if preset is None:
+    if (preset := find_preset(name)) is None:
         return {"name": os.path.basename(os.path.abspath(name)), "front_matter": _front_matter(name)}
     return {key: getattr(preset, key) for key in ("name", "repository", "language", "licence")}
 

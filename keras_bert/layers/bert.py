@@ -29,8 +29,7 @@ def check_inputs(inputs: Inputs, axes: Sequence[str] = ("batch", "seq")) -> Sequ
     """Returns the inputs of an encoder call in the order word_ids, mask, segment_ids, unchanged."""
     if isinstance(inputs, dict):
         segments = "segment_ids" if "segment_ids" in inputs else "input_type_ids"
-        missing = [key for key in ("input_word_ids", "input_mask", segments) if key not in inputs]
-        if missing:
+        if missing := [key for key in ("input_word_ids", "input_mask", segments) if key not in inputs]:
             raise ValueError("inputs need input_word_ids, input_mask, and segment_ids or input_type_ids; "
                              f"missing {', '.join(missing)}, got {', '.join(sorted(inputs))}")
         inputs = [inputs["input_word_ids"], inputs["input_mask"], inputs[segments]]

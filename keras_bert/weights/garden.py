@@ -5,13 +5,14 @@ Weights are identified by the full names of their variables, which do not depend
 import dataclasses
 import os
 import re
+from typing import Any
 
 import numpy as np
 
 from keras_bert.errors import InputError, Option
 from keras_bert.weights.bundle import Bundle, find_checkpoint, has_checkpoint, write_objects
 from keras_bert.weights.format import SPLIT_HEADS, Format, Source, Table, Weights, detect, google_rules
-from keras_bert.weights.native import Assets, read_assets, write_assets
+from keras_bert.weights.native import read_assets, write_assets
 
 # The full names of the variables, and the paths of attributes at which `BertPretrainerV2.checkpoint_items`, and
 # `tf.train.Checkpoint(model=…)` of an encoder or a pretrainer, expect them.
@@ -54,10 +55,11 @@ def read(path: str, config: str | None = None, next_sentence_pooler: bool = Fals
     return read_bundle(bundle, bundle.prefix, FORMAT.name, assets, next_sentence_pooler)
 
 
-def read_bundle(bundle: Bundle, path: str, format: str, assets: Assets, next_sentence_pooler: bool = False) -> Source:
+def read_bundle(bundle: Bundle, path: str, format: str, assets: dict[str, Any], next_sentence_pooler: bool = False,
+                ) -> Source:
     """Reads variables with the Garden's full names, which SavedModels of its exporter have too."""
-    if assets.config.hidden_act == "gelu":  # official/modeling/activations/gelu.py
-        assets = assets._replace(config=dataclasses.replace(assets.config, hidden_act="gelu_tanh"))
+    if assets["config"].hidden_act == "gelu":  # official/modeling/activations/gelu.py
+        assets = assets | {"config": dataclasses.replace(assets["config"], hidden_act="gelu_tanh")}
     variables, skipped = bundle.variables()
     keys: dict[str, str] = {}
     for name, key in variables.items():
@@ -82,7 +84,7 @@ def read_bundle(bundle: Bundle, path: str, format: str, assets: Assets, next_sen
     elif next_sentence_pooler:
         raise InputError(f"{path}: has no next-sentence head with a pooler, which ", Option("next_sentence_pooler"),
                          " needs")
-    return Source(path, format, kind=kind, table=TABLE, shapes=shapes, get=get, skipped=skipped, **assets._asdict())
+    return Source(path, format, kind=kind, table=TABLE, shapes=shapes, get=get, skipped=skipped, **assets)
 
 
 def write(weights: Weights, folder: str) -> None:

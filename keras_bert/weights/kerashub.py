@@ -135,8 +135,7 @@ def write(weights: Weights, folder: str) -> None:
     write_json(os.path.join(folder, "config.json"), backbone)
     write_json(os.path.join(folder, "metadata.json"), _VERSIONS)
     tokenizer = _write_tokenizer(weights.tokenizer, folder)
-    task = next((task for task, kind in _KINDS.items() if kind == weights.kind), None)
-    if task:
+    if task := next((task for task, kind in _KINDS.items() if kind == weights.kind), None):
         preprocessor = None
         if tokenizer:
             preprocessor = _object(f"{task}Preprocessor", {
@@ -209,5 +208,4 @@ FORMAT = Format("kerashub", has_file(_MODEL), read, write, ("encoder", *_KINDS.v
                        "attention_probs_dropout_prob": ("hidden_dropout_prob",), "directionality": ("bidi",),
                        "embedding_size": (None,), "pooler_activation": ("tanh",)},
                 head={"hidden_act": (_HEAD["mlm_activation"],), "layer_norm_eps": (_HEAD["mlm_layer_norm_eps"],)},
-                rules=_losses, settings_file=SETTINGS_FILE,
-                applied=("task", "max_length", "pairs"))
+                rules=_losses, settings_file=SETTINGS_FILE, applied=("task", "max_length", "pairs"))

@@ -43,17 +43,17 @@ def read(path: str, config: str | None = None) -> Source:
     folder = os.path.dirname(bundle.prefix)
     settings = read_settings(folder)
     dropout, activation = settings.pop("dropout", _DROPOUT), settings.pop("hidden_act", None)
-    bert_config, files, labels, differences = read_assets(folder, config)
+    assets = read_assets(folder, config)
     if is_stated := activation and config is None:  # the activation of another config takes precedence
-        bert_config = dataclasses.replace(bert_config, hidden_act=activation)
-    notes = (_AMBIGUOUS,) if bert_config.hidden_act == "gelu" and not is_stated else ()
+        assets["config"] = dataclasses.replace(assets["config"], hidden_act=activation)
+    notes = (_AMBIGUOUS,) if assets["config"].hidden_act == "gelu" and not is_stated else ()
     skipped = {name: "optimizer variable" for name in bundle.shapes if _OPTIMIZER.match(name)}
     skipped["global_step"] = "step counter"
     kind = detect(TABLE, bundle.shapes, _HEADS)
     head = bundle.shapes.get("output_bias") or bundle.shapes.get("output_weights") or [0]
     options = {"num_classes": head[0], "dropout": dropout} if kind == "classification" else {}
-    return Source(bundle.prefix, FORMAT.name, bert_config, kind, TABLE, bundle.shapes, bundle.get, skipped, options,
-                  files, labels, settings, notes, differences=differences)
+    return Source(bundle.prefix, FORMAT.name, kind=kind, table=TABLE, shapes=bundle.shapes, get=bundle.get,
+                  skipped=skipped, options=options, settings=settings, notes=notes, **assets)
 
 
 def write(weights: Weights, folder: str) -> None:
