@@ -90,8 +90,7 @@ def check(function: Callable, values: Mapping[str, Any], *rules: Requirement) ->
 
 def check_value(name: str, value: Any, annotation: Any) -> None:
     """Checks the value of one argument against its annotation, see `check`."""
-    rule = broken_rule(value, annotation)
-    if rule is not None:
+    if rule := broken_rule(value, annotation):
         choices = [choice for kind in alternatives(annotation) if typing.get_origin(kind) is Literal
                    for choice in typing.get_args(kind)]
         raise InputError(Option(name), f" must be {rule}; got {value!r:.200}{did_you_mean(value, choices)}")
@@ -104,28 +103,25 @@ def check_rules(*rules: Requirement) -> None:
             raise InputError(Option(name), " must be ", *as_list(rule), f"; got {value!r}")
 
 
-# Names in other libraries and in older versions, and what they are called here.
+# Names in other libraries and in older versions, and what they are called here, if difflib does not find that.
 _OTHER_NAMES = {
-    "accumulate": "gradient_accumulation_steps", "clip_norm": "global_clipnorm", "data": ("train", "input"),
-    "data_dir": ("train", "input"), "early_stopping": "early_stopping_patience", "format": "output_format",
-    "from": "model", "init_checkpoint": "model", "init_from": "model", "label": "label_column", "layout": "data_format",
-    "lr": "learning_rate", "max_seq_length": "max_length", "model_name_or_path": "model",
-    "num_train_epochs": "epochs", "out_of_scope": "out_of_scope_label", "output_dir": "output",
-    "per_device_train_batch_size": "batch_size", "recompute": "gradient_checkpointing", "seq_length": "max_length",
-    "serving_dir": "output", "size": "vocab_size", "strategy": "distribution_strategy", "text": "text_column",
-    "text_pair": "text_pair_column", "to": "output", "train_file": "train", "validation_file": "valid",
-    "classification": "classify", "embedding": "embed", "embeddings": "embed", "korquad": "span",
-    "multi_label": "multilabel", "multi_label_classification": "multilabel", "multiple_choice": "choice", "ner": "tag",
-    "nli": "classify", "pos": "tag", "qa": "span", "regression": "regress", "sentiment": "classify",
-    "squad": "span", "sts": "regress", "swag": "choice", "token_classification": "tag", "fine-tune": "finetune",
-    "test": "evaluate", "train": "finetune",
+    "accumulate": "gradient_accumulation_steps", "data": ("train", "input"), "data_dir": ("train", "input"),
+    "format": "output_format", "from": "model", "init_checkpoint": "model", "init_from": "model",
+    "label": "label_column", "layout": "data_format", "lr": "learning_rate", "model_name_or_path": "model",
+    "num_train_epochs": "epochs", "output_dir": "output", "per_device_train_batch_size": "batch_size",
+    "recompute": "gradient_checkpointing", "serving_dir": "output", "size": "vocab_size",
+    "strategy": "distribution_strategy", "text": "text_column", "text_pair": "text_pair_column", "to": "output",
+    "train_file": "train", "validation_file": "valid", "embeddings": "embed", "korquad": "span",
+    "multi_label_classification": "multilabel", "multiple_choice": "choice", "ner": "tag", "nli": "classify",
+    "pos": "tag", "qa": "span", "regression": "regress", "sentiment": "classify", "squad": "span", "sts": "regress",
+    "swag": "choice", "token_classification": "tag", "test": "evaluate", "train": "finetune",
     "bf16": ("bfloat16", "mixed_bfloat16"), "fp16": ("mixed_float16", "mixed_bfloat16", "bfloat16"),
 }
 
 
 def did_you_mean(value: object, choices: Iterable[str]) -> str:
-    """Returns a question for the end of a message, `; did you mean tag?`, or "" if none of the choices is similar.
-    Values that belong to another command get a hint."""
+    """Returns the end of a message, `; did you mean tag?`, or "" if none of the choices is similar. Values that belong
+    to another command get a hint."""
     if str(value) == "int8":
         return "; keras-bert export litert writes models in int8"
     others = as_list(_OTHER_NAMES.get(str(value).lower(), ()))

@@ -23,15 +23,11 @@ from keras_bert.errors import InputError, InputWarning, Stopped
 from keras_bert.flags import Argument, read, read_source
 from keras_bert.terminal import print_error, quiet_tensorflow
 
-# Each command is the function `run` of a module. Its arguments are the flags. `*name` gets the texts or paths after the
-# flags; `**name` stands for the arguments of the function that the module's `API` names.
-COMMANDS = {
-    "finetune": "finetune", "evaluate": "evaluate", "predict": "predict", "export": "export",
-    "export preprocessor": "export_preprocessor", "export text-model": "export_text_model",
-    "export litert": "export_litert", "features": "features", "convert": "convert", "fill-mask": "fill_mask",
-    "make-vocab": "make_vocab", "make-pretraining-data": "make_pretraining_data", "pretrain": "pretrain",
-    "serve": "serve", "verify": "verify", "presets": "presets",
-}
+# Each command is the function `run` of its module; the arguments are the flags. `*name` gets the texts or paths after
+# the flags; `**name` stands for the arguments of the function that the module's `API` names.
+COMMANDS = ("finetune", "evaluate", "predict", "export", "export preprocessor", "export text-model", "export litert",
+            "features", "convert", "fill-mask", "make-vocab", "make-pretraining-data", "pretrain", "serve", "verify",
+            "presets")
 _OF_TASKS = ("finetune", "evaluate", "predict", "export text-model", "export litert", "convert", "serve")
 _IMPORT = Argument("import", None, "Module of your own to import, for the tasks that it registers. This runs its code.",
                    list[str], str, None, is_list=True, is_repeated=False, is_single=False, is_positional=False)
@@ -111,15 +107,27 @@ def summary_of(name: str) -> str:
 
 
 def module_of(name: str) -> ModuleType:
-    return importlib.import_module(f"keras_bert.commands.{COMMANDS[name]}")
+    return importlib.import_module(f"keras_bert.commands.{re.sub('[ -]', '_', name)}")
 
 
 def make_flags(given: list[Argument]) -> flags.FlagValues:
     """Returns absl's flags for the arguments that are not positional."""
     values = flags.FlagValues()
+    kinds: dict[type, Callable] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float,
+                                   str: flags.DEFINE_string}
     for argument in given:
-        if not argument.is_positional:
-            _define(argument, values)
+        default = None if argument.is_required else argument.default
+        if argument.is_positional:
+            continue
+        if argument.is_repeated:
+            flags.DEFINE_multi_string(argument.name, default, argument.help, flag_values=values)
+        elif argument.is_list:
+            texts = None if default is None else [str(part) for part in as_list(default)]
+            flags.DEFINE_list(argument.name, texts, argument.help, flag_values=values)
+        elif argument.choices:
+            flags.DEFINE_enum(argument.name, default, argument.choices, argument.help, flag_values=values)
+        else:
+            kinds[argument.kind](argument.name, default, argument.help, flag_values=values)
     return values
 
 
@@ -135,21 +143,6 @@ def _parse(name: str, given: list[Argument], rest: list[str]) -> tuple[list[str]
                    if argument.is_required and getattr(values, argument.name) is None]:
         raise flags.Error(f"missing {', '.join(missing)}")
     return positional, {argument.name: _value(argument, getattr(values, argument.name)) for argument in options}
-
-
-def _define(argument: Argument, values: flags.FlagValues) -> None:
-    default = None if argument.is_required else argument.default
-    if argument.is_repeated:
-        flags.DEFINE_multi_string(argument.name, default, argument.help, flag_values=values)
-    elif argument.is_list:
-        texts = None if default is None else [str(part) for part in as_list(default)]
-        flags.DEFINE_list(argument.name, texts, argument.help, flag_values=values)
-    elif argument.choices:
-        flags.DEFINE_enum(argument.name, default, argument.choices, argument.help, flag_values=values)
-    else:
-        kinds: dict[type, Callable] = {bool: flags.DEFINE_bool, int: flags.DEFINE_integer, float: flags.DEFINE_float,
-                                       str: flags.DEFINE_string}
-        kinds[argument.kind](argument.name, default, argument.help, flag_values=values)
 
 
 def _reword(error: Exception, given: list[Argument]) -> object:

@@ -25,12 +25,10 @@ _REQUIRED = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_he
 
 
 def _size(layers: int, hidden: int, vocab: int = _UNCASED_ENGLISH) -> dict[str, Any]:
-    """Returns the fields of a size. A kernel multiplies the scale of its inputs by `initializer_range` times the square
-    root of their number: in narrow encoders as in BERT-base, because with BERT-base's 0.02 these predict only token
-    frequencies for a long time (docs/pretraining.md)."""
-    return {"vocab_size": vocab, "hidden_size": hidden, "num_hidden_layers": layers,
-            "num_attention_heads": hidden // 64, "intermediate_size": 4 * hidden,
-            "initializer_range": round(0.02 * max(1, 768 / hidden) ** 0.5, 4)}
+    """Returns the fields of a size. `initializer_range` times the square root of the width is that of BERT-base: with
+    0.02, narrow encoders predict only token frequencies for a long time (docs/pretraining.md)."""
+    return {"vocab_size": vocab, "hidden_size": hidden, "num_hidden_layers": layers, "intermediate_size": 4 * hidden,
+            "num_attention_heads": hidden // 64, "initializer_range": round(0.02 * max(1, 768 / hidden) ** 0.5, 4)}
 
 
 # Google's 24 miniatures (Turc et al., 2019, https://arxiv.org/abs/1908.08962) as "L<layers>-H<hidden>", five of them by
@@ -38,16 +36,10 @@ def _size(layers: int, hidden: int, vocab: int = _UNCASED_ENGLISH) -> dict[str, 
 SIZES = {
     f"L{layers}-H{hidden}": _size(layers, hidden) for layers in (2, 4, 6, 8, 10, 12) for hidden in (128, 256, 512, 768)
 } | {
-    "tiny": _size(2, 128),
-    "mini": _size(4, 256),
-    "small": _size(4, 512),
-    "medium": _size(8, 512),
-    "base": _size(12, 768),
-    "large": _size(24, 1024),
-    "base-cased": _size(12, 768, vocab=_CASED_ENGLISH),
-    "large-cased": _size(24, 1024, vocab=_CASED_ENGLISH),
-    "multilingual-cased": _size(12, 768, vocab=_MULTILINGUAL),
-    "chinese": _size(12, 768, vocab=_CHINESE),
+    "tiny": _size(2, 128), "mini": _size(4, 256), "small": _size(4, 512), "medium": _size(8, 512),
+    "base": _size(12, 768), "large": _size(24, 1024),
+    "base-cased": _size(12, 768, _CASED_ENGLISH), "large-cased": _size(24, 1024, _CASED_ENGLISH),
+    "multilingual-cased": _size(12, 768, _MULTILINGUAL), "chinese": _size(12, 768, _CHINESE),
 }
 
 # Names of BERT's fields in DistilBERT's configs.
@@ -134,8 +126,9 @@ class BertConfig:
             object.__setattr__(self, "embedding_size", None)
         values = vars(self)
         for field in dataclasses.fields(self):
-            if values[field.name] is not None or field.default is not None:
-                _check_type(field.name, field.type, values[field.name])
+            value, kind = values[field.name], int if field.default is None else type(field.default)
+            fits = isinstance(value, (int, float) if kind is float else kind) and not isinstance(value, bool)
+            _check(fits or (value, field.default) == (None, None), f"{field.name} must be {kind.__name__}", value)
         object.__setattr__(self, "hidden_act", _ACTIVATION_ALIASES.get(self.hidden_act, self.hidden_act))
         sizes = {name: values[name] for name in (*_REQUIRED, "max_position_embeddings", "type_vocab_size")}
         for name, size in (sizes | {"embedding_size": self.embedding_width}).items():
@@ -164,11 +157,7 @@ class BertConfig:
 
     def input_length(self, max_length: int | None, default: int) -> int:
         """Returns the maximum length of an input in tokens: `max_length`, or if it is None, `default` or the number of
-        positions if that is less.
-
-        Raises:
-            InputError: `max_length` exceeds the number of positions.
-        """
+        positions if that is less. Raises an InputError if `max_length` exceeds the number of positions."""
         limit = self.max_position_embeddings
         if max_length is None:
             return min(default, limit)
@@ -185,12 +174,9 @@ class BertConfig:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Reads the dict of a `bert_config.json`, or of the `config.json` of one of Hugging Face's encoders of BERT's
-        shape: BERT, RoBERTa, ELECTRA, DistilBERT. Ignores keys that do not describe the encoder; `open_source`
-        refuses those that are not declared (docs/convert.md).
-
-        Raises:
-            InputError: a required key is missing, or values contradict one another or BERT's architecture.
-        """
+        shape: BERT, RoBERTa, ELECTRA, DistilBERT. Ignores keys that do not describe the encoder; `open_source` refuses
+        undeclared ones (docs/convert.md). Raises an InputError if a required key is missing, or values contradict one
+        another or BERT's architecture."""
         model_type = values.get("model_type", "bert")
         if model_type not in [*_IMPLIED, _OWN]:
             reason = _OTHERS.get(str(model_type), "it is another architecture")
@@ -222,10 +208,9 @@ class BertConfig:
             return cls.from_dict(values)
 
     def to_dict(self, model_type: str | None = None) -> dict[str, Any]:
-        """Returns the field names and values, as Google and Hugging Face write them, `model_type` included. Those that
-        BERT's configs lack are left out if they have BERT's values. `model_type` may be `bert`, `electra` or
-        `distilbert`; if it is None, it is `bert`, or `keras_bert`, which only this package reads, if the pooler's
-        activation is not BERT's."""
+        """Returns the field names and values, as Google and Hugging Face write them, without those that BERT's configs
+        lack if they have BERT's values. `model_type` is `bert`, `electra` or `distilbert`; None means `bert`, or if the
+        pooler's activation is not BERT's, `keras_bert`, which only this package reads."""
         model_type = model_type or ("bert" if self.pooler_activation == "tanh" else _OWN)
         names = _DISTILBERT if model_type == "distilbert" else {}
         values = {names.get(name, name): value for name, value in dataclasses.asdict(self).items()}
@@ -236,14 +221,13 @@ class BertConfig:
             name: value for name, value in values.items() if name not in absent or value != absent[name]}
 
     def to_json(self, path: Path) -> None:
-        """Writes the file that `from_json` reads, and if the pooler's activation is BERT's, Google's BERT and Hugging
-        Face transformers."""
+        """Writes the file that `from_json` reads; Google's and Hugging Face's BERT read it if the pooler is BERT's."""
         write_json(path, self.to_dict())
 
 
 def as_bert(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns the values of a `config.json` of any type under the names, and with the meanings, that BERT's configs
-    have. RoBERTa's positions begin after the id of its padding, so that it has fewer than its table has rows."""
+    """Returns the values of a `config.json` of any type under the names, and with the meanings, of BERT's configs.
+    RoBERTa's positions begin after the id of its padding: it has fewer than its table has rows."""
     model_type = values.get("model_type", "bert")
     implied = _IMPLIED.get(model_type, {}) if isinstance(model_type, str) else {}
     given = {name: value for name, value in values.items() if value is not None or name not in implied}
@@ -259,9 +243,3 @@ def as_bert(values: dict[str, Any]) -> dict[str, Any]:
 def _check(condition: bool, rule: str, value: Any) -> None:
     if not condition:
         raise InputError(f"{rule}; got {value!r}")
-
-
-def _check_type(name: str, kind: Any, value: Any) -> None:
-    kind = int if kind == int | None else kind
-    allowed = (int, float) if kind is float else kind
-    _check(isinstance(value, allowed) and not isinstance(value, bool), f"{name} must be {kind.__name__}", value)

@@ -24,13 +24,10 @@ class Option(str):
 
 
 class InputError(ValueError):
-    """An error for invalid input. The message is one line that names the location (file, row, key), the rule and the
-    value; the command line prints it without a traceback.
+    """An error for invalid input. Its parts, joined without spaces, are one line that names the location (file, row,
+    key), the rule and the value; the command line prints it without a traceback.
 
     `InputError(Option("epochs"), " must be at least 1; got 0")`
-
-    Args:
-        *parts: the message; its parts are joined without spaces.
     """
 
     def __init__(self, *parts: str) -> None:
@@ -55,19 +52,13 @@ class InputWarning(UserWarning):
 
 
 def first_line(error: BaseException) -> str:
-    """Returns the first line of an error's message; of an error in a traced function, the one below the traceback. An
-    error without a message gives the name of its class."""
+    """Returns the first line of an error's message, or below a traceback of TensorFlow; or the name of its class."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return lines[-1 if lines[0] == "in user code:" else 0]
 
 
 class Stopped(KeyboardInterrupt):
-    """An orderly stop after a signal. The message says how to continue.
-
-    Args:
-        signal: number of the signal.
-        message: one line.
-    """
+    """An orderly stop after a signal, given by its number. The message, one line, says how to continue."""
 
     def __init__(self, signal: int, message: str) -> None:
         super().__init__(message)

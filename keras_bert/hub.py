@@ -14,9 +14,8 @@ from keras_bert.errors import InputError, first_line
 
 @keras.saving.register_keras_serializable("keras_bert")
 class HubLayer(keras.layers.Layer):
-    """A reusable SavedModel (https://www.tensorflow.org/hub/reusable_saved_models), from this package or any other
-    exporter, as a Keras 3 layer on the TensorFlow backend. It can be trained, saved in `.keras` files and checkpoints,
-    and exported.
+    """A reusable SavedModel (https://www.tensorflow.org/hub/reusable_saved_models), of any exporter, as a Keras 3 layer
+    on the TensorFlow backend. It can be trained, saved in `.keras` files and checkpoints, and exported.
 
     A `.keras` file holds the layer's weights and the absolute path of the SavedModel, whose graph the loaded layer
     runs. As this graph can do anything, Keras loads the file only with `safe_mode=False`, or after
@@ -69,11 +68,8 @@ class HubLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Creates the layer from its config.
-
-        Raises:
-            InputError: Keras is in safe mode, which is the default, or there is no SavedModel at the config's path.
-        """
+        """Creates the layer from its config. Raises an InputError in Keras's safe mode, which is the default, or if
+        there is no SavedModel at the config's path."""
         path = _absolute(config["path"])
         if in_safe_mode() is not False:
             raise InputError(

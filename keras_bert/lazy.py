@@ -8,8 +8,8 @@ from typing import Any
 
 
 def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
-    """Returns a package's `__getattr__` (PEP 562), which imports each name from its module when it is first used; the
-    module of a submodule is the package itself."""
+    """Returns a package's `__getattr__` (PEP 562), which imports each name from its module at its first use; the module
+    of a submodule is the package itself."""
     def get(name: str) -> Any:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
@@ -21,8 +21,8 @@ def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
 
 
 def read_stub(path: pathlib.Path) -> dict[str, str]:
-    """Returns the `modules` for `importer` that a stub (`.pyi`) declares, so that type checkers and this package read
-    the same declaration: lines of `from module import Name as Name`."""
+    """Returns the `modules` for `importer` that a stub (`.pyi`) declares by lines of `from module import Name as Name`;
+    type checkers read the same lines."""
     lines = ast.parse(path.read_text(encoding="utf-8")).body
     return {alias.name: line.module for line in lines if isinstance(line, ast.ImportFrom) and line.module
             for alias in line.names}

@@ -21,17 +21,15 @@ _SHORT = 64  # tokens
 
 class LiteRunner:
     """The model of a file, which several threads may call at the same time: each call has an interpreter of its own,
-    and LiteRT lets other threads of Python run while it computes. All interpreters read the file that was there first,
-    also after it was replaced.
+    which lets other threads of Python run. All interpreters read the file that was there first, even if it is replaced.
 
     Args:
         folder: the folder with `model.tflite`.
-        config: the config of the encoder.
+        config: the config of the encoder, also an attribute.
         threads: number of cores to use. If None, all of the process.
         one_core_per_call: see `LiteModel.load`.
 
     Attributes:
-        config: see above.
         inputs, outputs: what LiteRT says about each input and each output, dicts by name.
         is_int8: True if the file has weights in int8.
 

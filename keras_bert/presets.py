@@ -82,9 +82,6 @@ def find_pretrained(name: Path) -> str:
     Args:
         name: path of a folder, a name in `PRESETS`, or a Hugging Face id `org/name`.
 
-    Returns:
-        path of the folder.
-
     Raises:
         InputError: there are no such weights, they cannot be downloaded, or their checksum is not the published one.
     """
@@ -105,11 +102,9 @@ def find_vocabulary(path: str) -> str:
 
 
 def origin(name: Path) -> dict[str, str | None]:
-    """Describes the weights that `name` means, as for `find_pretrained`, or a TensorFlow checkpoint: their `name`
-    without its folder and, on the Hugging Face hub, `repository`, `language` and `licence`, None if unknown; for a
-    folder, `front_matter`, what its model card says of them."""
-    preset = find_preset(name)
-    if preset is None:
+    """Describes the weights that `name` means, see `find_pretrained`, or a TensorFlow checkpoint: `name`, without the
+    folder; of the hub, `repository`, `language` and `licence`; of a folder, `front_matter`, from its model card."""
+    if (preset := find_preset(name)) is None:
         return {"name": os.path.basename(os.path.abspath(name)), "front_matter": _front_matter(name)}
     return {key: getattr(preset, key) for key in ("name", "repository", "language", "licence")}
 
@@ -126,8 +121,7 @@ def _front_matter(folder: Path) -> str:
 
 
 def find_preset(name: Path) -> Preset | None:
-    """Returns the preset that `name` means, see `origin`; None for a TensorFlow checkpoint, and for a folder outside
-    the installed packages."""
+    """Returns the preset that `name` means; None for a checkpoint, and for a folder outside the installed packages."""
     name = os.fspath(name)
     for preset in PRESETS.values():
         if _in_package(preset) == os.path.abspath(name):

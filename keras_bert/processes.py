@@ -35,11 +35,8 @@ def available_cores() -> int:
 
 def map_in_order(function: Callable[[Any], Any], items: Iterable, processes: int) -> Iterator[tuple[Any, Any]]:
     """Yields (item, function(item)) for each item, in order. This process reads the items and holds about twice as many
-    as there are processes; each of these gets a copy of the function. With one process, this one does the work.
-
-    Raises:
-        InputError: a worker was killed.
-    """
+    as there are processes; each of these gets a copy of the function. With one process, this one does the work. Raises
+    an InputError if a worker was killed."""
     if processes == 1:
         for item in items:
             yield item, function(item)
@@ -58,8 +55,8 @@ def map_in_order(function: Callable[[Any], Any], items: Iterable, processes: int
 
 
 def _starting_context(function: Callable[[Any], Any]) -> Callable[[], contextlib.AbstractContextManager]:
-    """Returns the context manager in which to start processes that get a function: one that does nothing if the
-    function needs the user's script, for example for a class that is defined there."""
+    """Returns the context manager in which to start processes: one that does nothing if the function needs the user's
+    script, for example for a class that is defined there."""
     with _no_main_module():
         try:
             pickle.dumps(function)
@@ -70,8 +67,8 @@ def _starting_context(function: Callable[[Any], Any]) -> Callable[[], contextlib
 
 @contextlib.contextmanager
 def _no_main_module() -> Iterator[None]:
-    """Context manager in which new processes do not run the user's script again, as `multiprocessing` makes them do: a
-    script needs no `if __name__ == "__main__":`."""
+    """Context manager in which new processes do not run the user's script again, so that it needs no
+    `if __name__ == "__main__":`."""
     main = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
     try:

@@ -71,9 +71,9 @@ class StatusLine(contextlib.AbstractContextManager):
 
 
 class ProgressLine(StatusLine):
-    """A status line of the share of the work that is done, the number of results, results a second and the time left;
-    `unit` is what the results are called. The speed is that since the first results, because the time until these is
-    mostly one of starting; it is shown when half of that time has passed again."""
+    """A status line of the share of the work that is done, the number of results, called `unit`, results a second and
+    the time left. The speed leaves out the time until the first results, which is mostly one of starting; it is shown
+    when half of that time has passed again."""
 
     def __init__(self, unit: str, stream: TextIO | None = None) -> None:
         super().__init__(stream)

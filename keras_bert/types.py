@@ -1,4 +1,4 @@
-"""Types, and a number, that several packages name, also where neither TensorFlow nor Keras is imported."""
+"""Types, and a number, for modules that import neither TensorFlow nor Keras, too."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ import pytest
 
 import keras_bert
 from keras_bert import arguments
-from keras_bert.cli import COMMANDS, arguments_of, make_flags
+from keras_bert.cli import COMMANDS, arguments_of, make_flags, module_of
 from keras_bert.config import DIRECTIONALITIES
 from keras_bert.convert import FORMATS
 from keras_bert.errors import InputError
@@ -111,9 +111,8 @@ def test_help_has_every_argument_and_an_example_that_parses(run, name):
                 if argument.default is inspect.Parameter.empty and values[argument.name].value is None]
 
 
-@pytest.mark.parametrize("path,name", [(module.API, name) for name, module in (
-    (name, importlib.import_module(f"keras_bert.commands.{module}")) for name, module in COMMANDS.items())
-    if hasattr(module, "API")])
+@pytest.mark.parametrize("path,name", [
+    (module_of(name).API, name) for name in COMMANDS if hasattr(module_of(name), "API")])
 def test_arguments_read_from_the_source_are_those_of_the_function(path, name):
     file, function = path
     module = importlib.import_module(f"keras_bert.{file.removesuffix('.py').replace('/', '.')}")

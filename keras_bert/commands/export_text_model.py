@@ -10,10 +10,9 @@ from keras_bert.files.atomic import check_free
 EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 
 
-def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool | None = None,
-        versioned: bool = False, name: str | None = None, max_length: Count | None = None,
-        dtype: Literal["float32", "bfloat16"] | None = None, jit_compile: bool = False,
-        overwrite: bool = False) -> None:
+def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool | None = None, versioned: bool = False,
+        name: str | None = None, max_length: Count | None = None, dtype: Literal["float32", "bfloat16"] | None = None,
+        jit_compile: bool = False, overwrite: bool = False) -> None:
     """Export a model as a SavedModel that takes strings and returns answers or embeddings.
 
     Args:

@@ -81,18 +81,15 @@ def run(*texts: str, model: str, input: list[str] | None = None,
     from keras_bert.inference.files import answer_files
     from keras_bert.serving.settings import ModelSettings
 
-    answer = _in_pipeline(beam_args) if beam else functools.partial(answer_files, processes=processes)
+    answer: Callable[..., None] = functools.partial(answer_files, processes=processes)
+    if beam:
+        try:
+            from keras_bert.integrations.predict_beam import answer_in_pipeline
+        except ImportError:
+            raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
+        answer = functools.partial(answer_in_pipeline, arguments=beam_args or [])
     answer(model, input or [], output, columns, options, max_characters or ModelSettings.max_characters,
            prompt_name=prompt_name, keep_columns=keep_columns or [])
-
-
-def _in_pipeline(beam_args: list[str] | None) -> Callable[..., None]:
-    """Returns `answer_in_pipeline` with these flags of the pipeline."""
-    try:
-        from keras_bert.integrations.predict_beam import answer_in_pipeline
-    except ImportError:
-        raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
-    return functools.partial(answer_in_pipeline, arguments=beam_args or [])
 
 
 def _print_answers(texts: tuple[str, ...], input: list[str] | None, model: str, prompt_name: str | None,

@@ -34,6 +34,5 @@ def run(*path: str, output_format: Literal["text", "json"] = "text") -> None:
     else:
         for result in results:
             print(f"{result.line:2} {result.status:14} {result.rule}{result.seen and f': {result.seen}'}")
-    failed = [result for result in results if result.status == FAILED]
-    if failed:
+    if failed := [result for result in results if result.status == FAILED]:
         raise InputError(f"{path[0]}: {len(failed)} of {len(results)} checks failed")

@@ -159,7 +159,9 @@ def convert(model: Path, output: Path,
             raise InputError(f"{target.name} cannot store these weights exactly: {'; '.join(losses)}; pass ",
                              Option("allow_inexact=True"), " to write them as closely as possible")
         report(f"inexact: {'; '.join(losses)}")
-    weights = _as_stored_kind(weights, target.kinds)
+    if weights.kind not in target.kinds:  # without the heads that the format lacks
+        is_reduced = weights.kind == "pretraining" and "masked_lm" in target.kinds
+        weights = weights.as_kind("masked_lm" if is_reduced else ENCODER)
     if weights.settings:
         report(describe(weights.settings))
         if ignored := target.not_applied(weights.settings):
@@ -173,13 +175,6 @@ def convert(model: Path, output: Path,
         if not allow_inexact and not all(value <= _EXACT for value in found.values()):  # NaN fails too
             raise InputError(f"{output}: the written model must give the same outputs within {_EXACT}; got {found}")
     return found
-
-
-def _as_stored_kind(weights: Weights, kinds: tuple[str, ...]) -> Weights:
-    """Returns the weights as one of the kinds that a format can store, without the heads that it lacks."""
-    if weights.kind in kinds:
-        return weights
-    return weights.as_kind("masked_lm" if weights.kind == "pretraining" and "masked_lm" in kinds else ENCODER)
 
 
 def _report_source(source: Source, weights: Weights, skipped: dict[str, str], missing: list[str],
@@ -245,9 +240,7 @@ def with_positions(weights: Weights, number: int) -> Weights:
     check_rules(("max_position_embeddings", number, f"from 1 to {limit}, the number in the weights",
                  1 <= number <= limit))
     read = {**weights.read, _POSITIONS: lambda: weights.read[_POSITIONS]()[:number]}
-    settings = weights.settings
-    if settings:
-        settings = settings | {"max_length": min(settings["max_length"], number)}
+    settings = weights.settings and weights.settings | {"max_length": min(weights.settings["max_length"], number)}
     return dataclasses.replace(weights.with_config(max_position_embeddings=number), read=read, settings=settings)
 
 

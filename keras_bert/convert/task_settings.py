@@ -18,11 +18,9 @@ def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bo
     """Opens weights of any format as a `Source`, with complete settings of its task.
 
     Args:
-        name: path of a folder or of a TensorFlow checkpoint, a name that `keras-bert presets` lists, or a Hugging Face
-            id `org/name`.
+        name: path of a folder or of a TensorFlow checkpoint, or a name as `find_pretrained` takes it.
         config: path of a `bert_config.json`, for weights that come without a config.
-        next_sentence_pooler: True to use the dense layer of the next-sentence head as the pooler: for checkpoints of
-            the Model Garden.
+        next_sentence_pooler: see `convert`.
         allow_inexact: True to read weights whose files say what this package does not follow, see docs/convert.md.
 
     Raises:
@@ -35,11 +33,8 @@ def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bo
 
 def with_task(source: Source) -> Source:
     """Returns a `Source` with the settings that its kind of model needs. What it does not say is filled in: the first
-    of the kind's tasks, inputs of as many tokens as there are positions, and single texts.
-
-    Raises:
-        InputError: a setting is unknown or of another type.
-    """
+    of the kind's tasks, inputs of as many tokens as there are positions, and single texts. Raises an InputError if a
+    setting is unknown or of another type."""
     tasks = [name for name, task in TASKS.items() if task.weights == source.kind]
     if not tasks:
         return dataclasses.replace(source, settings={})
@@ -49,10 +44,8 @@ def with_task(source: Source) -> Source:
                   f"{source.kind.replace('_', ' ')}",)
         given = {}
     positions = source.config.max_position_embeddings
-    length = Record(source.path, "", given).get("max_length", Count | None)
-    if length is None:
-        length = positions
-    elif length > positions:
+    length = Record(source.path, "", given).get("max_length", Count | None) or positions
+    if length > positions:
         notes += (f"max_length {length} exceeds the encoder's positions: {positions}",)
     settings = {"task": tasks[0]} | given | {"max_length": min(length, positions)}
     if source.kind in ("classification", "regression") and settings["task"] != "rerank" and "pairs" not in settings:
@@ -76,9 +69,8 @@ def with_task(source: Source) -> Source:
 
 def with_settings(weights: Weights, activation_fn: Activation | None = None, pairs: bool | None = None,
                   **prompts: str | None) -> Weights:
-    """Returns the weights with other settings of the task, where they are not None: `activation_fn` makes the task
-    rerank; `prompts` are those named `query` and `document`. Raises an InputError if one is for other kinds of models.
-    """
+    """Returns the weights with the settings that are not None: `activation_fn` makes the task rerank; `prompts` are
+    those named `query` and `document`. Raises an InputError if one is for other kinds of models."""
     settings = dict(weights.settings)
     if activation_fn is not None:
         if weights.kind != "regression":

@@ -75,8 +75,7 @@ class ConfiguredLayer(QuantizableLayer):
 
     def make_embedding(self, name: str, rows: int) -> keras.layers.Embedding:
         return keras.layers.Embedding(
-            rows, self.config.embedding_width, embeddings_initializer=self._initializer(), dtype=self.dtype_policy,
-            name=name)
+            rows, self.config.embedding_width, self._initializer(), dtype=self.dtype_policy, name=name)
 
     def make_norm(self, name: str) -> keras.layers.LayerNormalization:
         return keras.layers.LayerNormalization(epsilon=self.config.layer_norm_eps, dtype=self.dtype_policy, name=name)

@@ -21,10 +21,7 @@ OutputName = Literal["pair", "pooled", "all", "attention"]
 
 
 def standardize_inputs(inputs: Inputs, axes: Sequence[str] = ("batch", "seq")) -> tuple[Tensor, ...]:
-    """Returns the inputs of an encoder call, a dict or a list of three, as int32 tensors (word_ids, mask, segment_ids).
-
-    A dict needs `input_word_ids`, `input_mask`, and `segment_ids` or `input_type_ids`; other keys are ignored.
-    """
+    """Returns the inputs of an encoder call, see `BertLayer`, as int32 tensors (word_ids, mask, segment_ids)."""
     return tuple(ops.cast(tensor, "int32") for tensor in check_inputs(inputs, axes))
 
 
@@ -32,8 +29,7 @@ def check_inputs(inputs: Inputs, axes: Sequence[str] = ("batch", "seq")) -> Sequ
     """Returns the inputs of an encoder call in the order word_ids, mask, segment_ids, unchanged."""
     if isinstance(inputs, dict):
         segments = "segment_ids" if "segment_ids" in inputs else "input_type_ids"
-        missing = [key for key in ("input_word_ids", "input_mask", segments) if key not in inputs]
-        if missing:
+        if missing := [key for key in ("input_word_ids", "input_mask", segments) if key not in inputs]:
             raise ValueError("inputs need input_word_ids, input_mask, and segment_ids or input_type_ids; "
                              f"missing {', '.join(missing)}, got {', '.join(sorted(inputs))}")
         inputs = [inputs["input_word_ids"], inputs["input_mask"], inputs[segments]]
@@ -224,12 +220,10 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
 
     def encode(self, inputs: Inputs, return_attention: bool = False, positions: Tensor | None = None,
                **options: Any) -> BertOutput:
-        """Computes all outputs and returns them as a `BertOutput`.
-
-        Attention probabilities and `positions` refer to the rows of the inputs, padding included, whatever the layout.
+        """Computes all outputs; arguments as in a call. Attention probabilities and `positions` refer to the rows of
+        the inputs, padding included, whatever the layout.
 
         Args:
-            inputs, options: as in a call.
             return_attention: If True, also returns the attention probabilities.
             positions: int32 [batch, n], the positions to return the last hidden states of; the last block computes only
                 these and the pooled token. Not available for the layout `packed`.
@@ -309,9 +303,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         self.set_trainable(self.trainable, self.frozen)  # `self.trainable = self.trainable` has no effect in Keras
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "layout": self.layout, "frozen": list(self.frozen), "lora_rank": self.lora_rank,
-            "gradient_checkpointing": self.gradient_checkpointing}
+        return super().get_config() | {"layout": self.layout, "frozen": list(self.frozen), "lora_rank": self.lora_rank,
+                                       "gradient_checkpointing": self.gradient_checkpointing}
 
 
 def first_parts(num_blocks: int) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from keras_bert.types import Tensor
 
 class BertTask(FreezableLayer, keras.Model):
     """Base class of the heads: models on top of an encoder. The constructor of a subclass makes its layers, then calls
-    `build`, so that all variables exist afterwards. `frozen` and `dtype` concern the head's own layers: the paths that
-    are not trained, see `BertLayer`, and a `DTypePolicyMap` that quantizes; any other dtype is ignored."""
+    `build`. `frozen` and `dtype` concern the head's own layers: the paths that are not trained, see `BertLayer`, and a
+    `DTypePolicyMap` that quantizes; any other dtype is ignored."""
 
     def __init__(self, bert: BertLayer, frozen: Sequence[str] = (), dtype: Any = None, **kwargs: Any) -> None:
         # With the encoder's policy, Keras scales the loss if the encoder is in mixed_float16.
@@ -36,9 +36,8 @@ class BertTask(FreezableLayer, keras.Model):
         return load_pretrained(name, cls, **kwargs)
 
     def make_dense(self, name: str, width: int) -> keras.layers.Dense:
-        """Returns a dense layer for logits, in float32 whatever the encoder's dtype. Its kernel is initialized from an
-        untruncated normal distribution, as in transformers: a truncated one gives kernels that are 12% smaller and
-        train more slowly."""
+        """Returns a dense layer for logits, in float32. Its kernel begins with an untruncated normal distribution, as
+        in transformers: a truncated one gives kernels that are 12% smaller and train more slowly."""
         return keras.layers.Dense(
             width, dtype=combine_policies(keras.DTypePolicy("float32"), self.dtype_policy), name=name,
             kernel_initializer=keras.initializers.RandomNormal(stddev=self.bert.config.initializer_range))
@@ -56,8 +55,7 @@ class BertTask(FreezableLayer, keras.Model):
         return config and config | {"optimizer": keras.saving.serialize_keras_object(self.optimizer)}
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles the model with the saved optimizer, unchanged: Keras would scale the loss even if the saved model
-        did not, and would fail on a model without an optimizer."""
+        """Compiles with the saved optimizer, unchanged: Keras would always scale the loss, and needs an optimizer."""
         config = keras.saving.deserialize_keras_object(config)
         self.compile(**config | {"auto_scale_loss": False})
         if self.optimizer is not None:
@@ -74,8 +72,8 @@ class BertTask(FreezableLayer, keras.Model):
 
 
 class DropoutTask(BertTask):
-    """Base class of the heads that apply dropout and a dense layer, the attribute `classifier`, to an output of the
-    encoder. `num_classes` is None if the dense layer computes a single value."""
+    """Base class of the heads that apply dropout and a dense layer, `classifier`, to an output of the encoder;
+    `num_classes` is None if the dense layer computes a single value."""
 
     def __init__(self, bert: BertLayer, dropout: float, num_classes: int | None = None, **kwargs: Any) -> None:
         super().__init__(bert, **kwargs)
@@ -83,7 +81,7 @@ class DropoutTask(BertTask):
         self.num_classes = num_classes
 
     def add_dense(self, name: str = "classifier") -> None:
-        """Makes the dense layer, the last one, as an attribute of this name, and builds the head."""
+        """Makes the last layer, as an attribute of this name, and builds the head."""
         setattr(self, name, self.make_dense(name, self.num_classes or 1))
         self.build()
 
@@ -105,10 +103,7 @@ class DropoutTask(BertTask):
 
 def load_model(folder: Path, **changes: Any) -> BertTask:
     """Loads the model in `folder`/model.keras; `changes` are arguments of the `BertLayer` to replace, e.g. `layout`.
-
-    Raises:
-        InputError: there is no such file, or it is incomplete.
-    """
+    Raises an InputError if there is no such file, or it is incomplete."""
     check_model_folder(folder)
     path = os.path.join(folder, "model.keras")
     if not os.path.exists(path):

@@ -33,10 +33,8 @@ class BertEmbedder(BertTask):
         normalize: If True, embeddings are divided by their L2 norm.
 
     Call arguments:
-        inputs: as for `BertLayer`; or int32 [batch, texts, seq], with several texts per example, which one call of the
-            encoder embeds.
-        training: If True, applies dropout.
-        seed: int32 [2], see `BertLayer`.
+        inputs: as for `BertLayer`; or int32 [batch, texts, seq], whose texts are embedded by one call of the encoder.
+        training, seed: as for `BertLayer`.
 
     Returns:
         embeddings [batch, hidden], or [batch, texts, hidden], float32.
@@ -77,9 +75,7 @@ class BertEmbeddingClassifier(DropoutTask):
         dropout: dropout rate of the embedding.
 
     Call arguments:
-        inputs: as for `BertLayer`.
-        training: If True, applies dropout.
-        seed: int32 [2], see `BertLayer`.
+        inputs, training, seed: as for `BertLayer`.
 
     Returns:
         logits [batch, num_classes], float32.

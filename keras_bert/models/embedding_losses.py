@@ -12,12 +12,11 @@ from keras_bert.types import COSINE_SCALE, Tensor
 
 def multiple_negatives_ranking(numbers: Tensor, embeddings: Tensor) -> Tensor:
     """Computes the cross entropy of finding the positive of an anchor among the positives and negatives of the whole
-    batch (Henderson et al., 2017, section 4.4, https://arxiv.org/abs/1705.00652).
+    batch, float32 [batch] (Henderson et al., 2017, section 4.4, https://arxiv.org/abs/1705.00652).
 
-    A text that equals the anchor or its positive, and the positive of an equal anchor, is not a negative. The numbers,
-    [batch, texts], are equal for equal texts, or for texts of the same label: the anchor, its positive, and perhaps
-    negatives of its own. The loss is float32 [batch].
-    """
+    The texts of an example are the anchor, its positive, and perhaps negatives of its own. The numbers, [batch, texts],
+    are equal for equal texts, or for texts of the same label. A text that equals the anchor or its positive, and the
+    positive of an equal anchor, is not a negative."""
     vectors = ops.normalize(embeddings, epsilon=1e-12)
     batch, anchors = ops.shape(numbers)[0], numbers[:, 0]
     # All positives in the order of the anchors, then all negatives.

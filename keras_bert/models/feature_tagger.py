@@ -112,9 +112,8 @@ class BertFeatureTagger(DropoutTask):
         dropout: dropout rate of the LSTMs' output.
 
     Call arguments:
-        inputs: as for `BertLayer`; padding must come after the real tokens of a text.
-        training: If True, applies dropout, but not in the encoder.
-        seed: int32 [2], see `BertLayer`.
+        inputs, training, seed: as for `BertLayer`; padding must come after the real tokens of a text, and there is no
+            dropout in the encoder.
 
     Returns:
         logits [batch, seq, num_classes], float32; those of padding are meaningless.

@@ -21,9 +21,7 @@ class BertClassifier(DropoutTask):
         dropout: dropout rate of the pooled output.
 
     Call arguments:
-        inputs: as for `BertLayer`.
-        training: If True, applies dropout.
-        seed: int32 [2], see `BertLayer`.
+        inputs, training, seed: as for `BertLayer`.
 
     Returns:
         logits [batch, num_classes], float32.
@@ -43,9 +41,7 @@ class BertRegressor(DropoutTask):
         dropout: dropout rate of the pooled output.
 
     Call arguments:
-        inputs: as for `BertLayer`.
-        training: If True, applies dropout.
-        seed: int32 [2], see `BertLayer`.
+        inputs, training, seed: as for `BertLayer`.
 
     Returns:
         values [batch, 1], float32.
@@ -70,9 +66,7 @@ class BertTokenClassifier(DropoutTask):
         dropout: dropout rate of the sequence output.
 
     Call arguments:
-        inputs: as for `BertLayer`.
-        training: If True, applies dropout.
-        seed: int32 [2], see `BertLayer`.
+        inputs, training, seed: as for `BertLayer`.
 
     Returns:
         logits [batch, seq, num_classes], float32; those of padding are meaningless.
@@ -95,9 +89,7 @@ class BertSpanLabeler(BertTask):
         bert: a `BertLayer`.
 
     Call arguments:
-        inputs: as for `BertLayer`.
-        training: If True, applies dropout.
-        seed: int32 [2], see `BertLayer`.
+        inputs, training, seed: as for `BertLayer`.
 
     Returns:
         dict of `start_logits` and `end_logits`, each [batch, seq], float32; -1e9 for padding, which no answer contains.
@@ -125,8 +117,7 @@ class BertMultipleChoice(DropoutTask):
 
     Call arguments:
         inputs: as for `BertLayer`, but int32 [batch, choices, seq].
-        training: If True, applies dropout.
-        seed: int32 [2], see `BertLayer`.
+        training, seed: as for `BertLayer`.
 
     Returns:
         logits [batch, choices], float32.
@@ -151,18 +142,15 @@ class BertPretrainer(BertTask):
     Args:
         bert: a `BertLayer`.
         next_sentence: If True (default), adds a next-sentence head; otherwise the attribute `next_sentence` is None.
-        mlm_activation: see `MaskedLMHead`.
-        mlm_layer_norm_eps: see `MaskedLMHead`.
+        mlm_activation, mlm_layer_norm_eps: see `MaskedLMHead`.
 
     Call arguments:
         inputs: as for `BertLayer`; a dict may also hold `masked_lm_positions`, int32 [batch, n].
-        training: If True, applies dropout.
-        seed: int32 [2], see `BertLayer`.
+        training, seed: as for `BertLayer`.
 
     Returns:
-        dict of `mlm_logits` [batch, n, vocab], for every position if no positions are given; and, if there is a
-        next-sentence head, `next_sentence_logits` [batch, 2], where class 0 means that the second text follows the
-        first; both float32.
+        dict, float32: `mlm_logits` [batch, n, vocab], of all positions if none are given; and `next_sentence_logits`
+        [batch, 2], if there is that head, where class 0 means that the second text follows the first.
     """
 
     def __init__(self, bert: BertLayer, next_sentence: bool = True, mlm_activation: str | None = None,

@@ -32,10 +32,6 @@ class Bundle:
         except self._errors as error:
             raise InputError(f"{self.prefix}: {name} cannot be read: {first_line(error)}") from None
 
-    def is_of_objects(self) -> bool:
-        """Returns True if `tf.train.Checkpoint` wrote the checkpoint, False if TensorFlow 1 did."""
-        return _GRAPH in self.shapes
-
     def variables(self) -> tuple[dict[str, str], dict[str, str]]:
         """Returns the keys of a checkpoint of objects by the full names of the model's variables, and the reasons why
         other keys, of optimizer variables, are skipped."""
@@ -70,8 +66,7 @@ def find_checkpoint(path: str) -> str | None:
     Raises an InputError if there are several, and the file `checkpoint` does not say which one to use."""
     if os.path.exists(f"{path}.index"):
         return path
-    indices = sorted(glob.glob(os.path.join(glob.escape(path), "*.index")))
-    prefixes = [index.removesuffix(".index") for index in indices]
+    prefixes = sorted(index.removesuffix(".index") for index in glob.glob(os.path.join(glob.escape(path), "*.index")))
     if len(prefixes) < 2:
         return prefixes[0] if prefixes else None
     import tensorflow as tf
@@ -79,6 +74,11 @@ def find_checkpoint(path: str) -> str | None:
     if latest := tf.train.latest_checkpoint(path):
         return latest
     raise InputError(f"{path}: has multiple checkpoints; pass the path of one: {', '.join(prefixes)}")
+
+
+def has_checkpoint(path: str, of_objects: bool) -> bool:
+    """Tells whether a checkpoint is at `path`: of `tf.train.Checkpoint` if `of_objects`, otherwise of TensorFlow 1."""
+    return (prefix := find_checkpoint(path)) is not None and (_GRAPH in Bundle(prefix).shapes) is of_objects
 
 
 def write_bundle(prefix: str, arrays: Iterable[tuple[str, np.ndarray]]) -> None:

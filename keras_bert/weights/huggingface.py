@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from keras_bert.weights import native
 from keras_bert.weights.format import Format, Source, Weights, detect
 from keras_bert.weights.huggingface_models import TYPES, ModelType
 from keras_bert.weights.kinds import ENCODER, KINDS, POOLER
-from keras_bert.weights.tensor_files import NAMES, open_tensors
+from keras_bert.weights.tensor_files import NAMES, Tensors, open_tensors
 
 _ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}  # names that are others there
 # `problem_type` of a model for sequence classification, and what is None there.
@@ -102,8 +102,7 @@ def read(path: str, config: str | None = None) -> Source:
                   may_lack_pooler=kind == ENCODER and not model.has_pooler)
 
 
-def _open(path: str, model: ModelType, config: BertConfig,
-          ) -> tuple[dict[str, tuple[int, ...]], Callable[[str], np.ndarray]]:
+def _open(path: str, model: ModelType, config: BertConfig) -> Tensors:
     """Returns the shapes of the weights, by their names in the encoder without a head, and a function that reads one.
     What other types than BERT have in another form has BERT's."""
     tensors = open_tensors(path, model.name)
@@ -126,7 +125,7 @@ def _open(path: str, model: ModelType, config: BertConfig,
         array = tensors.get(names[name])
         return array[unused:] if name == _POSITIONS else array
 
-    return shapes, get
+    return Tensors(shapes, get)
 
 
 def _check_type(path: str, model: ModelType, names: Iterable[str]) -> None:
@@ -184,12 +183,9 @@ def _tensors(weights: Weights, model: ModelType) -> dict[str, np.ndarray]:
         name, positions = tensors[key := "bert.embeddings.position_embeddings.embeddings"]
         tensors[key] = name, positions + row[:1]
     prefix = "" if weights.kind == ENCODER else f"{model.name}."
-    return {f"{prefix if _is_of_encoder(name, model) else ''}{stored_name}": array
+    head = {} if model.has_pooler else POOLER
+    return {f"{prefix if name.startswith('bert.') and name not in head else ''}{stored_name}": array
             for name, (stored_name, array) in tensors.items()}
-
-
-def _is_of_encoder(name: str, model: ModelType) -> bool:
-    return name.startswith("bert.") and (name not in POOLER or model.has_pooler)
 
 
 def _type_of(weights: Weights) -> ModelType:

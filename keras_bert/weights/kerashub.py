@@ -23,7 +23,7 @@ from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
 from keras_bert.weights.format import SPLIT_HEADS, Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import ENCODER
 from keras_bert.weights.native import SETTINGS_FILE, read_settings
-from keras_bert.weights.tensor_files import stored_array
+from keras_bert.weights.tensor_files import open_hdf5, stored_array
 
 _MODEL, _TASK = "model.weights.h5", "task.weights.h5"
 _BLOCK = f"{_MODEL}/layers/transformer_encoder{{_i}}"
@@ -116,27 +116,16 @@ def _read_shapes(path: str, name: str) -> dict[str, tuple[int, ...]]:
         if isinstance(item, h5py.Dataset):
             shapes[f"{name}/{key}"] = item.shape
 
-    with _open(os.path.join(path, name)) as file:
+    with open_hdf5(os.path.join(path, name), "KerasHub preset") as file:
         file.visititems(visit)
     return shapes
 
 
 def _get(path: str, name: str) -> np.ndarray:
     file, _, key = name.partition("/")
-    file = os.path.join(path, file)
-    with _open(file) as opened:
-        try:
-            array = stored_array(opened, key)
-            return array.view(ml_dtypes.bfloat16) if array.dtype.kind == "V" else array  # HDF5 has no bfloat16 type
-        except (OSError, RuntimeError) as error:
-            raise InputError(f"{file}: {key} cannot be read: {error}") from None
-
-
-def _open(path: str) -> h5py.File:
-    try:
-        return h5py.File(path)
-    except OSError as error:
-        raise InputError(f"{path}: not a complete HDF5 file: {error}") from None
+    with open_hdf5(os.path.join(path, file), "KerasHub preset") as opened:
+        array = stored_array(opened, key)
+        return array.view(ml_dtypes.bfloat16) if array.dtype.kind == "V" else array  # HDF5 has no bfloat16 type
 
 
 def write(weights: Weights, folder: str) -> None:
@@ -146,8 +135,7 @@ def write(weights: Weights, folder: str) -> None:
     write_json(os.path.join(folder, "config.json"), backbone)
     write_json(os.path.join(folder, "metadata.json"), _VERSIONS)
     tokenizer = _write_tokenizer(weights.tokenizer, folder)
-    task = next((task for task, kind in _KINDS.items() if kind == weights.kind), None)
-    if task:
+    if task := next((task for task, kind in _KINDS.items() if kind == weights.kind), None):
         preprocessor = None
         if tokenizer:
             preprocessor = _object(f"{task}Preprocessor", {
@@ -220,5 +208,4 @@ FORMAT = Format("kerashub", has_file(_MODEL), read, write, ("encoder", *_KINDS.v
                        "attention_probs_dropout_prob": ("hidden_dropout_prob",), "directionality": ("bidi",),
                        "embedding_size": (None,), "pooler_activation": ("tanh",)},
                 head={"hidden_act": (_HEAD["mlm_activation"],), "layer_norm_eps": (_HEAD["mlm_layer_norm_eps"],)},
-                rules=_losses, settings_file=SETTINGS_FILE,
-                applied=("task", "max_length", "pairs"))
+                rules=_losses, settings_file=SETTINGS_FILE, applied=("task", "max_length", "pairs"))

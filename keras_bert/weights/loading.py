@@ -36,8 +36,7 @@ def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: b
     path, config = os.fspath(name), None if config is None else os.fspath(config)
     if not os.path.isdir(path) and not os.path.exists(f"{path}.index"):
         path = find_pretrained(path)
-    form = next((form for form in FORMATS.values() if form.recognise(path)), None)
-    if form is None:
+    if (form := next((form for form in FORMATS.values() if form.recognise(path)), None)) is None:
         names = sorted(os.listdir(path))
         found = ("this is a LiteRT folder: pass the folder that it was exported from" if "model.tflite" in names
                  else f"it contains {', '.join(names[:10]) or 'nothing'}")
@@ -104,7 +103,7 @@ def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Pa
 
 
 def _new_pooler(weights: Weights, missing: list[str]) -> list[str]:
-    """Returns the name of the pooler for `_warn_of`, if it is missing, or was when the weights were first read."""
+    """Returns the name of the pooler for `_warn_of`, if it is missing, or was missing at the first conversion."""
     return ["pooler"] if missing else ["trained pooler"] * weights.has_initial_pooler()
 
 

@@ -4,7 +4,7 @@ task also `labels.json` and `settings.json`, as `finetune` writes them. Most oth
 
 import dataclasses
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 
@@ -16,7 +16,7 @@ from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import SETTINGS, read_labels, write_settings
 from keras_bert.text import BertTokenizer, save_vocabulary
-from keras_bert.text.tokenizer_files import TokenizerFiles, read_tokenizer_files
+from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.format import Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import NAMES, has_kind
 
@@ -28,9 +28,8 @@ SETTINGS_FILE = "keras_bert_settings.json"
 
 def read(path: str, config: str | None = None) -> Source:
     """Reads a folder; ignores `config`, because `model.keras` contains the config."""
-    model, labels, losses = load_model(path), read_labels(path).get("labels"), []
-    settings = read_object(os.path.join(path, SETTINGS))
-    stored = model
+    stored = model = load_model(path)
+    labels, losses, settings = read_labels(path).get("labels"), [], read_object(os.path.join(path, SETTINGS))
     if isinstance(model, BertEmbeddingClassifier):
         model, labels = BertEmbedder(model.bert, model.pooling, normalize=True), None
         losses = ["convert reads the encoder of a classifier on embeddings, not the logistic regression"]
@@ -61,22 +60,17 @@ def write_model(model: Any, tokenizer: BertTokenizer | None, folder: Path) -> No
     write_tokenizer(tokenizer, folder)
 
 
-class Assets(NamedTuple):
-    config: BertConfig
-    files: TokenizerFiles | None
-    labels: Any  # unchecked; None if there is no file of them
-    differences: tuple[str, ...]  # see `Source`
-
-
-def read_assets(folder: str, config: str | None = None) -> Assets:
-    """Reads the files that `write_assets` writes; `config` is the path of the config if it is elsewhere."""
+def read_assets(folder: str, config: str | None = None) -> dict[str, Any]:
+    """Returns the fields of a `Source` that the files of `write_assets` give; `config` is the path of the config if it
+    is elsewhere."""
     file = config or os.path.join(folder, "bert_config.json")
     if not os.path.exists(file):
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
                          "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
     read = BertConfig.from_json(file)
-    return Assets(read, read_tokenizer_files(folder, dataclasses.asdict(read)), read_labels(folder).get("labels"),
-                  tuple(declared()["config.json"].unknown(read_object(file))))
+    return {"config": read, "files": read_tokenizer_files(folder, dataclasses.asdict(read)),
+            "labels": read_labels(folder).get("labels"),
+            "differences": tuple(declared()["config.json"].unknown(read_object(file)))}
 
 
 def read_settings(folder: str) -> dict[str, Any]:

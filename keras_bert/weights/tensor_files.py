@@ -24,6 +24,7 @@ _SAFE_PYTORCH = (2, 6)
 _TF_NAME = re.compile(r"(?:^|/)((?:embeddings|encoder|pooler|mlm___cls|nsp___cls|classifier|qa_outputs)/.+):0$")
 _POINTER = b"version https://git-lfs"  # how Git LFS begins the file that it leaves in place of a large one
 _TF_PARTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
+_TF_MODEL = "TFBert… model"
 
 
 class Tensors(NamedTuple):
@@ -124,7 +125,7 @@ def _reason(error: Exception) -> str:
 def _open_tf(path: str) -> Tensors:
     """Opens the weights of a TensorFlow model of transformers 4, `TFBert…`, which have Keras's names and forms."""
     names: dict[str, str] = {}
-    with _hdf5(path) as file:
+    with open_hdf5(path, _TF_MODEL) as file:
         for name in _weight_names(file):
             match = _TF_NAME.search(name.partition("/")[2])
             plain = _pytorch_name(match[1]) if match else name
@@ -137,20 +138,20 @@ def _open_tf(path: str) -> Tensors:
                   for plain, name in names.items()}
 
     def get(name: str) -> np.ndarray:
-        with _hdf5(path) as file:
+        with open_hdf5(path, _TF_MODEL) as file:
             return _in_form(names[name], stored_array(file, names[name]))
 
     return Tensors(shapes, get)
 
 
 @contextlib.contextmanager
-def _hdf5(path: str) -> Iterator[h5py.File]:
-    """Context manager that opens an HDF5 file and turns errors about its contents into an InputError."""
+def open_hdf5(path: str, owner: str) -> Iterator[h5py.File]:
+    """Context manager that opens an HDF5 file of an `owner` and turns errors about its contents into an InputError."""
     try:
         with h5py.File(path) as file:
             yield file
     except (OSError, RuntimeError, LookupError, AttributeError, TypeError) as error:
-        raise InputError(f"{path}: not a complete HDF5 file of a TFBert… model: {error}") from None
+        raise InputError(f"{path}: not a complete HDF5 file of a {owner}: {error}") from None
 
 
 def _weight_names(file: h5py.File) -> list[str]:
@@ -170,7 +171,10 @@ def stored_array(file: h5py.File, name: str) -> np.ndarray:
     dataset = file[name]
     if dataset.file != file or dataset.external or dataset.is_virtual:
         raise InputError(f"{file.filename}: {name} must be stored in this file; it refers to another one")
-    return dataset[()]
+    try:
+        return dataset[()]
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{file.filename}: {name} cannot be read: {error}") from None
 
 
 def _in_form(name: str, array: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ import os
 import re
 
 from keras_bert.tasks import write_settings
-from keras_bert.weights.bundle import Bundle, find_checkpoint, write_bundle
+from keras_bert.weights.bundle import Bundle, find_checkpoint, has_checkpoint, write_bundle
 from keras_bert.weights.format import KERAS_SUFFIXES, TRANSPOSED, Format, Source, Table, Weights, detect, google_rules
 from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.native import SETTINGS_FILE, read_assets, read_settings, write_assets
@@ -38,26 +38,22 @@ _AMBIGUOUS = ("hidden_act gelu is the erf form, as in transformers and in google
 _OPTIMIZER = re.compile(r".*/(adam_[mv]|Adam(_1)?|lamb_[mv])(_\d+)?$|beta[12]_power$|loss_scale|good_steps$")
 
 
-def recognise(path: str) -> bool:
-    return (prefix := find_checkpoint(path)) is not None and not Bundle(prefix).is_of_objects()
-
-
 def read(path: str, config: str | None = None) -> Source:
     bundle = Bundle(find_checkpoint(path) or path)
     folder = os.path.dirname(bundle.prefix)
     settings = read_settings(folder)
     dropout, activation = settings.pop("dropout", _DROPOUT), settings.pop("hidden_act", None)
-    bert_config, files, labels, differences = read_assets(folder, config)
+    assets = read_assets(folder, config)
     if is_stated := activation and config is None:  # the activation of another config takes precedence
-        bert_config = dataclasses.replace(bert_config, hidden_act=activation)
-    notes = (_AMBIGUOUS,) if bert_config.hidden_act == "gelu" and not is_stated else ()
+        assets["config"] = dataclasses.replace(assets["config"], hidden_act=activation)
+    notes = (_AMBIGUOUS,) if assets["config"].hidden_act == "gelu" and not is_stated else ()
     skipped = {name: "optimizer variable" for name in bundle.shapes if _OPTIMIZER.match(name)}
     skipped["global_step"] = "step counter"
     kind = detect(TABLE, bundle.shapes, _HEADS)
     head = bundle.shapes.get("output_bias") or bundle.shapes.get("output_weights") or [0]
     options = {"num_classes": head[0], "dropout": dropout} if kind == "classification" else {}
-    return Source(bundle.prefix, FORMAT.name, bert_config, kind, TABLE, bundle.shapes, bundle.get, skipped, options,
-                  files, labels, settings, notes, differences=differences)
+    return Source(bundle.prefix, FORMAT.name, kind=kind, table=TABLE, shapes=bundle.shapes, get=bundle.get,
+                  skipped=skipped, options=options, settings=settings, notes=notes, **assets)
 
 
 def write(weights: Weights, folder: str) -> None:
@@ -75,7 +71,7 @@ def write(weights: Weights, folder: str) -> None:
     write_assets(weights, folder)
 
 
-FORMAT = Format("tf1", recognise, read, write, ("encoder", *_HEADS),
+FORMAT = Format("tf1", lambda path: has_checkpoint(path, of_objects=False), read, write, ("encoder", *_HEADS),
                 fixed={"hidden_act": ("gelu", "relu", "gelu_tanh", "gelu_new"), "layer_norm_eps": (1e-12,),
                        "directionality": ("bidi",), "embedding_size": (None,), "pooler_activation": ("tanh",)},
                 rules=google_rules, settings_file=SETTINGS_FILE, applied=())

@@ -20,10 +20,10 @@ def read(path: str, config: str | None = None) -> Source:
     """Reads a SavedModel. This package's SavedModels contain the config, others need `config`."""
     bundle = Bundle(os.path.join(path, "variables", "variables"))
     assets = read_assets(os.path.join(path, "assets"), config)
-    if assets.files and _LOWER_CASE in bundle.shapes:
+    if (files := assets["files"]) and _LOWER_CASE in bundle.shapes:
         rules = {"lower_case": bool(bundle.get(_LOWER_CASE)), "strip_accents": None, "normalization": None}
-        arguments = assets.files.arguments | {"split_cjk": True} | rules
-        assets = assets._replace(files=dataclasses.replace(assets.files, arguments=arguments, guesses=()))
+        arguments = files.arguments | {"split_cjk": True} | rules
+        assets["files"] = dataclasses.replace(files, arguments=arguments, guesses=())
     keys, skipped = bundle.variables()
     if not any(name.startswith("bert/embeddings/") for name in keys):
         return garden.read_bundle(bundle, path, FORMAT.name, assets)
@@ -32,7 +32,7 @@ def read(path: str, config: str | None = None) -> Source:
                          "folder that it was exported from")
     shapes = {name: bundle.shapes[key] for name, key in keys.items()} | dict.fromkeys(skipped, ())
     return Source(path, FORMAT.name, kind=detect(TABLE, shapes, ("masked_lm",)), table=TABLE, shapes=shapes,
-                  get=lambda name: bundle.get(keys[name]), skipped=skipped, **assets._asdict())
+                  get=lambda name: bundle.get(keys[name]), skipped=skipped, **assets)
 
 
 def write(weights: Weights, folder: str) -> None:
