@@ -62,8 +62,7 @@ def read_chunks(path: str, keep_columns: Sequence[str] = ()) -> Iterator[Chunk]:
 
 
 def sized(examples: Iterable, texts_of: Callable[[Any], Iterable[str]], most: int = ROWS) -> Iterator[list]:
-    """Yields lists of `most` examples, or of fewer if their texts have `CHUNK_SIZE` characters. `texts_of` returns the
-    texts of an example."""
+    """Yields lists of `most` examples, or of fewer if their texts (`texts_of`) have `CHUNK_SIZE` characters."""
     chunk: list = []
     size = 0
     for example in examples:

@@ -120,8 +120,7 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
         other: see `choose_reader`.
 
     Raises:
-        InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
-            not installed.
+        InputError: the file is invalid (the message names it and the row), or pyarrow is missing, which Parquet needs.
     """
     columns, rows = choose_reader(path, _READERS, "a data file", kind, other)(path, header, may_be_short)
     if not columns:

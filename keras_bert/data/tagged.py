@@ -25,8 +25,7 @@ _Span = tuple[int, int, str]  # the start and the end of an entity in characters
 
 @dataclasses.dataclass(frozen=True)
 class TaggedExample:
-    """The words of a sentence and their BIO tags, None if the file has none. `row` is the line of the first word, or
-    the record, from 1."""
+    """The words of a sentence and their BIO tags, if any. `row` is the line of its first word or the record, from 1."""
 
     words: list[str]
     tags: list[str] | None

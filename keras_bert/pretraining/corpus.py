@@ -53,8 +53,7 @@ def read_blocks(path: Path, file: int = 0, text_column: str = "text", split_sent
             after `。 ！ ？`.
 
     Raises:
-        InputError: the file is invalid (the message names the file and the row), or pyarrow, which Parquet needs, is
-            not installed.
+        InputError: the file is invalid (the message names it and the row), or pyarrow is missing, which Parquet needs.
     """
     has_rows = suffix_of(path) in (".jsonl", ".parquet")
     documents, characters, number = [], 0, 0
@@ -153,8 +152,7 @@ def write_part(block: Block, words: "WordIds", folder: str) -> int:
 
 
 def join(folder: str) -> int:
-    """Joins what `write_part` wrote, in order, into the files of `Corpus.open`; returns the number of documents with
-    tokens."""
+    """Joins what `write_part` wrote, in order, for `Corpus.open`; returns the number of documents that have tokens."""
     totals, documents = {"sentences": 0, "documents": 0}, 0  # totals: tokens, and sentences, so far
     with contextlib.ExitStack() as stack:
         files = {name: stack.enter_context(open(os.path.join(folder, name), "wb")) for name in _DTYPES}

@@ -38,12 +38,10 @@ class PretrainingSettings:
     Args:
         max_length: tokens per example, [CLS] and [SEP] included.
         max_predictions_per_seq: maximum masked tokens per example. If None, 15% of `max_length`, rounded up.
-        next_sentence: if True, makes pairs, half of them with a random second text. If False, fills texts with whole
-            sentences.
+        next_sentence: if True, makes pairs, half with a random second text. If False, fills texts with whole sentences.
         masking: `static` masks when the examples are written, `dynamic` each time they are read.
         whole_word_mask: if True, masks all tokens of a word or none.
-        dupe_factor: number of times that the texts are used, each time with new pairs and masks. If None, 10, or 1 if
-            `masking` is `dynamic`.
+        dupe_factor: how often the texts are used, each time with new pairs and masks. If None, 10, or 1 if `dynamic`.
         seed: seed of the random numbers. The same seed, settings and files give the same examples.
     """
 

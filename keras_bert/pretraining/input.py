@@ -86,8 +86,7 @@ class PretrainingRecords:
             seed: 0 or more.
             step: number of the first batch, from 0 over all epochs.
             shard, shards: returns part `shard`, from 0, of the `shards` equal, consecutive parts of each batch.
-            masking: made with the vocabulary of the examples, which it masks again at each step. If None, uses the
-                masks of the examples.
+            masking: made with the examples' vocabulary; masks them anew at each step. If None, uses their own masks.
             once: if True, examples after the first epoch, which fill up its last batch, have the weight 0.
 
         Returns:
@@ -169,8 +168,7 @@ class PretrainingRecords:
         return np.concatenate([self.plan(seed, int(epoch))[indices[epochs == epoch]] for epoch in np.unique(epochs)])
 
     def _spec(self, file: int, path: str) -> dict[str, tuple[str, int]] | None:
-        """Returns the features of a file's first intact example, None if there is none: {this package's name: (name in
-        the file, size)}."""
+        """Returns a file's features by its first intact example, if any: {our name: (name in the file, size)}."""
         records = (self._files.read([number])[0] for number in range(*self._files.firsts[file:file + 2]))
         if (record := next((record for record in records if record is not None), None)) is None:
             return None

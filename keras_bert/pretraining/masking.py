@@ -12,8 +12,7 @@ TARGETS = {"masked_lm_positions": np.int32, "masked_lm_ids": np.int32, "masked_l
 
 
 class Masking:
-    """A masker that chooses 15% of the tokens of each text: 80% of them become [MASK], 10% a random token, and 10% stay
-    unchanged.
+    """Chooses 15% of the tokens of each text: 80% of them become [MASK], 10% a random token, and 10% stay unchanged.
 
     15% is randomly rounded to a whole number of tokens, at least 1 and at most `max_predictions`. Tokens in brackets,
     e.g. [CLS], [UNK] and [unused1], are neither chosen nor used as random tokens.
@@ -24,8 +23,7 @@ class Masking:
 
     Args:
         max_predictions: maximum chosen tokens per text.
-        whole_word: if True, chooses all tokens of a word or none, and never a word of more than `max_predictions`
-            tokens.
+        whole_word: if True, chooses all tokens of a word or none, and no word of more than `max_predictions` tokens.
     """
 
     def __init__(self, tokenizer: BertTokenizer, max_predictions: int, whole_word: bool = False) -> None:

@@ -51,16 +51,13 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
     the folder. If one is lost, the others end too.
 
     Args:
-        train: Folder of make-pretraining-data, or a glob of TFRecord files with the Model Garden's features; one per
-            phase.
-        output: Folder to write: the model, its vocabulary, metrics.json, and a picture of the curve if matplotlib
-            is installed.
+        train: Folder of make-pretraining-data, or a glob of TFRecord files with the Model Garden's features; per phase.
+        output: Folder to write: the model, its vocabulary, metrics.json, and with matplotlib a picture of the curve.
         steps: Optimizer steps; per phase.
         valid: Held-out examples, in the form of train; scored in whole batches.
         model: Weights to start from, in any format: a folder or a name. Missing heads are randomly initialised.
         config: Without model: a size, as base or L4-H256, or a bert_config.json. Default: base.
-        vocab: vocab.txt, a folder with one, or the name of a model. Default: that of model, or of the first training
-            examples.
+        vocab: vocab.txt, a folder with one, or the name of a model. Default: that of model, or of the first examples.
         batch_size: Examples per step, over all devices; per phase.
         learning_rate: Peak of one schedule over all phases; multiple values for one schedule per phase.
         optimizer: Optimizer.
@@ -72,8 +69,7 @@ def pretrain(train: Path | list[Path], *, output: Path, steps: Count | list[Coun
         directionality: ltr and rtl train a language model of the next or last token instead (ablations).
         next_sentence: Train the next-sentence head, for which all examples must be pairs. Default: if there are pairs.
         next_sentence_weight: Factor of the next-sentence loss.
-        masking: static uses the masks of the examples, dynamic draws new masks at each step. Default: as the
-            examples were made.
+        masking: static uses the masks of the examples, dynamic draws new ones at each step. Default: as they were made.
         dtype: mixed_bfloat16 and mixed_float16 compute in half precision; with mixed_float16 the loss is scaled.
         gradient_checkpointing: Recompute activations for the gradients, to save memory.
         distribution_strategy: one device; mirrored, over this machine's devices; multiworker, over the machines of

@@ -21,8 +21,7 @@ _INT64_LIST, _FLOAT_LIST = b"\x1a", b"\x12"  # tags of `tf.train.Feature`
 
 
 def serialize(features: dict[str, np.ndarray]) -> np.ndarray:
-    """Serializes features [examples, n], non-negative integers or float32, in the wire format of protocol buffers:
-    uint8 [examples, size].
+    """Serializes features [examples, n], non-negative integers or float32, to protocol buffers: uint8 [examples, size].
 
     Each varint of a feature has as many bytes as the feature's largest value needs. This makes examples a fifth longer
     than necessary, but takes a fiftieth of the time of `tf.train.Example`s.

@@ -19,8 +19,7 @@ _TEXTS = [
 
 
 def sample_inputs(tokenizer: BertTokenizer, length: int, segments: int) -> dict[str, np.ndarray]:
-    """Returns int32 [6, length]: a text and a pair that fill all positions, and four short ones. The segment ids are
-    below `segments`."""
+    """Returns int32 [6, length]: a text and a pair that fill it, and four short ones; segment ids below `segments`."""
     whole = " ".join(_TEXTS * (length // len(_TEXTS) + 1))
     rows = tokenizer.pack([whole, *_TEXTS[1:3]], None, length)
     rows += tokenizer.pack([whole, *_TEXTS[3:5]], [whole, *_TEXTS[:2]], length)

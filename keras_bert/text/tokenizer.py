@@ -30,15 +30,13 @@ class BertTokenizer:
 
     Args:
         vocabulary: list of WordPiece tokens in the order of their ids, or the path of a `vocab.txt`.
-        lower_case: if True, lower-cases the text, as uncased models need. If None, lower-cases if the vocabulary has no
-            capital letters.
+        lower_case: if True, lower-cases the text, for uncased models. If None, only if the vocabulary has no capitals.
         strip_accents: if True, decomposes the text (NFD) and drops combining marks. Defaults to `lower_case`.
         split_cjk: if True, makes each CJK ideograph a word.
         normalization: `NFC` or `none`. Stripping accents decomposes Hangul syllables into jamo; `NFC` composes them
             again. If None, `NFC` if accents are stripped and the vocabulary spells Korean in syllables.
         max_length: maximum number of ids of an input, unless a call gives another. If None, 128.
-        has_segments: if False, the second text of a pair has the segment id 0 too, for encoders with one segment type:
-            RoBERTa, DistilBERT.
+        has_segments: if False, both texts of a pair have id 0, for encoders with one segment type: RoBERTa, DistilBERT.
         truncation_side: the end at which a long text is cut: `right`, or `left`, which keeps its last tokens.
         max_word_length: maximum number of characters of a word; longer words become [UNK]. 200 in google-research/bert,
             100 in transformers.

@@ -73,8 +73,7 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
         progress: called from time to time with a line of text about the progress.
 
     Raises:
-        InputError: an argument is out of range; a file cannot be read, is empty or not UTF-8; the texts contain no
-            words.
+        InputError: an argument is out of range; a file cannot be read, is empty or not UTF-8; there are no words.
     """
     files = as_list(paths)
     if not files:
