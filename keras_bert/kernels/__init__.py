@@ -113,10 +113,7 @@ elif BACKEND == "jax":
         length = ops.sqrt(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
         return [gradient * (norm / ops.maximum(length, norm)) for gradient in gradients]
 
-    def unchanged(tensors: Any) -> Any:
-        return tensors
-
-    dense = per_replica = sum_over_replicas = unchanged  # gradients are dense; one program runs on all devices
+    dense = per_replica = sum_over_replicas = lambda tensors: tensors  # gradients are dense; all devices run one program
 
     def update_each(update: Callable[..., None], rows: Iterable[Sequence]) -> None:
         for row in rows:
