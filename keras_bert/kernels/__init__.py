@@ -113,7 +113,8 @@ elif BACKEND == "jax":
         length = ops.sqrt(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
         return [gradient * (norm / ops.maximum(length, norm)) for gradient in gradients]
 
-    dense = per_replica = sum_over_replicas = lambda tensors: tensors  # gradients are dense; all devices run one program
+    # Gradients are dense, and one program runs on all devices.
+    dense = per_replica = sum_over_replicas = lambda tensors: tensors
 
     def update_each(update: Callable[..., None], rows: Iterable[Sequence]) -> None:
         for row in rows:
