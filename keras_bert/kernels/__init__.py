@@ -51,8 +51,8 @@ if BACKEND == "tensorflow":
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
     def update_each(update: Callable[..., None], rows: Iterable[Sequence]) -> None:
-        """Calls `update(*row)` for each row, a `keras.Variable` followed by other arguments, once for each replica's
-        copy of the variable; `update` gets `tf.Variable`s and the replica's own copies of the arguments."""
+        """Calls `update(*row)` for each row, a `keras.Variable` followed by other arguments, on each replica; `update`
+        gets the replica's own copies, a `tf.Variable` and tensors."""
         def on_each_replica(strategy: tf.distribute.Strategy, rows: list[list]) -> None:
             for variable, *arguments in rows:
                 strategy.extended.update(variable, update, arguments, group=False)
@@ -159,6 +159,6 @@ def _dropped(rate: float) -> int:
 
 
 def prefers_few_shapes() -> bool:
-    """Tells whether XLA may compile the model for each shape of a batch: on the JAX backend, and if TensorFlow has a
-    GPU. There Keras uses XLA (`jit_compile="auto"`) except under op determinism and on multiple devices."""
+    """Tells whether XLA may compile the model for each shape of a batch: on JAX and on TensorFlow with a GPU, where
+    Keras uses XLA (`jit_compile="auto"`), except under op determinism and on multiple devices."""
     return BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))

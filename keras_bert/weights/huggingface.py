@@ -287,8 +287,8 @@ FORMAT = Format("huggingface", recognise, read, write, tuple(TYPES["bert"].archi
 
 def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: int | None, positions: int) -> None:
     """Writes the files of a tokenizer. transformers truncates to `max_length`; if it is None, to the tokenizer's, at
-    most the number of positions. A tokenizer with NFC is written as a `PreTrainedTokenizerFast`, which follows
-    `tokenizer.json`, because its `BertTokenizer` cannot compose characters."""
+    most `positions`. Its `BertTokenizer` cannot compose characters, so a tokenizer with NFC is written as a
+    `PreTrainedTokenizerFast`, which follows `tokenizer.json`."""
     if tokenizer is None:
         return
     native.write_tokenizer(tokenizer, folder)
