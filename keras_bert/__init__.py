@@ -30,9 +30,8 @@ def __dir__() -> list[str]:
 
 # PyPI's other project `keras-bert` has the same import name, and the files would mix.
 if _other := next(iter(importlib.metadata.distributions(name="keras-bert")), None):
-    raise ImportError(
-        f"the package keras-bert {_other.version} installs its files where keras-bert-hub has its own; run "
-        "`pip uninstall keras-bert` and `pip install --force-reinstall --no-deps keras-bert-hub`")
+    raise ImportError(f"the package keras-bert {_other.version} installs its files where keras-bert-hub has its own; "
+                      "run `pip uninstall keras-bert` and `pip install --force-reinstall --no-deps keras-bert-hub`")
 
 startup.enable_onednn()
 startup.register_classes()

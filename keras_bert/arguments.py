@@ -104,19 +104,18 @@ def check_rules(*rules: Requirement) -> None:
 
 
 # Names in other libraries and in older versions, and what they are called here, if difflib does not find that.
-_OTHER_NAMES = {
-    "accumulate": "gradient_accumulation_steps", "data": ("train", "input"), "data_dir": ("train", "input"),
-    "format": "output_format", "from": "model", "init_checkpoint": "model", "init_from": "model",
-    "label": "label_column", "layout": "data_format", "lr": "learning_rate", "model_name_or_path": "model",
-    "num_train_epochs": "epochs", "output_dir": "output", "per_device_train_batch_size": "batch_size",
-    "recompute": "gradient_checkpointing", "serving_dir": "output", "size": "vocab_size",
-    "strategy": "distribution_strategy", "text": "text_column", "text_pair": "text_pair_column", "to": "output",
-    "train_file": "train", "validation_file": "valid", "embeddings": "embed", "korquad": "span",
-    "multi_label_classification": "multilabel", "multiple_choice": "choice", "ner": "tag", "nli": "classify",
-    "pos": "tag", "qa": "span", "regression": "regress", "sentiment": "classify", "squad": "span", "sts": "regress",
-    "swag": "choice", "token_classification": "tag", "test": "evaluate", "train": "finetune",
-    "bf16": ("bfloat16", "mixed_bfloat16"), "fp16": ("mixed_float16", "mixed_bfloat16", "bfloat16"),
-}
+_OTHER_NAMES = {"accumulate": "gradient_accumulation_steps", "data": ("train", "input"), "data_dir": ("train", "input"),
+                "format": "output_format", "from": "model", "init_checkpoint": "model", "init_from": "model",
+                "label": "label_column", "layout": "data_format", "lr": "learning_rate", "model_name_or_path": "model",
+                "num_train_epochs": "epochs", "output_dir": "output", "per_device_train_batch_size": "batch_size",
+                "recompute": "gradient_checkpointing", "serving_dir": "output", "size": "vocab_size",
+                "strategy": "distribution_strategy", "text": "text_column", "text_pair": "text_pair_column",
+                "to": "output", "train_file": "train", "validation_file": "valid", "embeddings": "embed",
+                "korquad": "span", "multi_label_classification": "multilabel", "multiple_choice": "choice",
+                "ner": "tag", "nli": "classify", "pos": "tag", "qa": "span", "regression": "regress",
+                "sentiment": "classify", "squad": "span", "sts": "regress", "swag": "choice",
+                "token_classification": "tag", "test": "evaluate", "train": "finetune",
+                "bf16": ("bfloat16", "mixed_bfloat16"), "fp16": ("mixed_float16", "mixed_bfloat16", "bfloat16")}
 
 
 def did_you_mean(value: object, choices: Iterable[str]) -> str:

@@ -76,9 +76,8 @@ class HubLayer(keras.layers.Layer):
                 f"{path}: a HubLayer runs the graph of this SavedModel, which can do anything; if you trust it, pass "
                 "safe_mode=False to load_model, or call keras.config.enable_unsafe_deserialization()")
         if not _holds_saved_model(path):
-            raise InputError(
-                f"{path}: must be the folder of the SavedModel that this HubLayer was made from; move "
-                "it there, or build the model with HubLayer of another folder and call its load_weights")
+            raise InputError(f"{path}: must be the folder of the SavedModel that this HubLayer was made from; move it "
+                             "there, or build the model with HubLayer of another folder and call its load_weights")
         return cls(**config)
 
 

@@ -8,7 +8,6 @@ from keras_bert.arguments import Count
 from keras_bert.errors import InputWarning
 
 EXAMPLE = "keras-bert export preprocessor --vocab=vocab.txt --output=preprocessor"
-_SAMPLE = 1000  # lines
 
 
 def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: bool | None = None,
@@ -42,7 +41,7 @@ def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: 
     if sample is not None:
         coverage = Coverage(tokenizer)
         with open(sample, encoding="utf-8", errors="replace") as file:
-            coverage.lengths(itertools.islice(file, _SAMPLE))
+            coverage.lengths(itertools.islice(file, 1000))
         for problem in coverage.problems():
             warnings.warn(f"{sample}: {problem}", InputWarning, stacklevel=2)
     export_preprocessor(tokenizer, output, max_length=max_length, truncator=truncator, overwrite=overwrite)

@@ -11,9 +11,8 @@ from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import decode
 from keras_bert.serving.settings import GRPC_PORT, ModelSettings, Settings
 
-# Modules, and the packages that have them.
-_PACKAGES = {"starlette": "starlette", "pydantic_core": "pydantic-core", "uvicorn": "uvicorn", "uvloop": "uvloop",
-             "httptools": "httptools", "orjson": "orjson", "prometheus_client": "prometheus-client"}
+# Needed packages. The names of their modules have _ for -.
+_PACKAGES = "starlette", "pydantic-core", "uvicorn", "uvloop", "httptools", "orjson", "prometheus-client"
 
 EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 
@@ -70,16 +69,15 @@ def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: 
                   for name in allowed_host or []))
     if sys.platform != "linux":
         raise InputError(f"serve runs only on Linux; this is {sys.platform}: use a container, or TensorFlow Serving")
-    if missing := [package for module, package in _PACKAGES.items() if not importlib.util.find_spec(module)]:
+    if missing := [package for package in _PACKAGES if not importlib.util.find_spec(package.replace("-", "_"))]:
         raise InputError(f"serving needs more packages: pip install {' '.join(missing)}")
     from keras_bert.serving.supervisor import supervise
 
     models = _by_name(model)
-    given |= {
-        "models": models, "row_wise": _signatures(row_wise or [], models), "host": host.strip("[]"),
-        "max_body": int(max_body_mb * 2**20), "max_output": int(max_output_mb * 2**20),
-        "max_inflight": max_inflight_mb and int(max_inflight_mb * 2**20),
-        "allowed_host": allowed_host or [], "token": _read_token(token_file) if token_file else ""}
+    given |= {"models": models, "row_wise": _signatures(row_wise or [], models), "host": host.strip("[]"),
+              "max_body": int(max_body_mb * 2**20), "max_output": int(max_output_mb * 2**20),
+              "max_inflight": max_inflight_mb and int(max_inflight_mb * 2**20), "allowed_host": allowed_host or [],
+              "token": _read_token(token_file) if token_file else ""}
     supervise(Settings(**{name: given[name] for name in Settings.__dataclass_fields__ if name in given}))
 
 

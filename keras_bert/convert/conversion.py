@@ -207,12 +207,9 @@ _POSITIONS = "bert.embeddings.position_embeddings.embeddings"
 
 
 def with_vocabulary(weights: Weights, path: Path) -> tuple[Weights, int, int]:
-    """Returns the weights with one row per token of another `vocab.txt`, the number of tokens that keep their row, and
-    the number of those that are spelled with old tokens.
-
-    A token that is in both vocabularies keeps its row. Another one gets the mean of the rows of the old tokens that
-    spell it, or the mean of all rows if the old vocabulary cannot spell it.
-    """
+    """Returns the weights with one row per token of another `vocab.txt`, the number of tokens that keep their row,
+    because they are in both vocabularies, and of those that get the mean of the rows of the old tokens that spell them;
+    all others get the mean of all rows."""
     if weights.tokenizer is None:
         raise InputError(f"{path}: another vocabulary needs the old one too; add the vocab.txt of the weights to their "
                          "folder")

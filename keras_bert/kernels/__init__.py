@@ -51,8 +51,8 @@ if BACKEND == "tensorflow":
         return replica.all_reduce(tf.distribute.ReduceOp.SUM, tensors)
 
     def update_each(update: Callable[..., None], rows: Iterable[Sequence]) -> None:
-        """Calls `update(*row)` for each row, a `keras.Variable` followed by other arguments, once for each replica's
-        copy of the variable; `update` gets `tf.Variable`s and the replica's own copies of the arguments."""
+        """Calls `update(*row)` for each row, a `keras.Variable` followed by other arguments, on each replica; `update`
+        gets the replica's own copies, a `tf.Variable` and tensors."""
         def on_each_replica(strategy: tf.distribute.Strategy, rows: list[list]) -> None:
             for variable, *arguments in rows:
                 strategy.extended.update(variable, update, arguments, group=False)
@@ -113,10 +113,8 @@ elif BACKEND == "jax":
         length = ops.sqrt(sum(ops.sum(ops.square(gradient)) for gradient in gradients))
         return [gradient * (norm / ops.maximum(length, norm)) for gradient in gradients]
 
-    def unchanged(tensors: Any) -> Any:
-        return tensors
-
-    dense = per_replica = sum_over_replicas = unchanged  # gradients are dense; one program runs on all devices
+    # Gradients are dense, and one program runs on all devices.
+    dense = per_replica = sum_over_replicas = lambda tensors: tensors
 
     def update_each(update: Callable[..., None], rows: Iterable[Sequence]) -> None:
         for row in rows:
@@ -161,6 +159,6 @@ def _dropped(rate: float) -> int:
 
 
 def prefers_few_shapes() -> bool:
-    """Tells whether XLA may compile the model for each shape of a batch: on the JAX backend, and if TensorFlow has a
-    GPU. There Keras uses XLA (`jit_compile="auto"`) except under op determinism and on multiple devices."""
+    """Tells whether XLA may compile the model for each shape of a batch: on JAX and on TensorFlow with a GPU, where
+    Keras uses XLA (`jit_compile="auto"`), except under op determinism and on multiple devices."""
     return BACKEND == "jax" or bool(tf.config.list_physical_devices("GPU"))

@@ -52,8 +52,7 @@ class UnpaddedLayout(Layout):
             with_gradient, (self._split_heads, self._merge_heads))
 
     def _pack_rows(self, lengths: tf.Tensor, starts: tf.Tensor, directionality: str, dtype: str) -> None:
-        """Packs the texts into rows of one length, made of L slots for one token each. Sets `bias`, see `Layout`, and
-        the indices of tokens and slots."""
+        """Packs the texts into rows of L slots for one token each; sets `bias` and the indices of tokens and slots."""
         tokens = tf.size(self._text)
         length = tf.maximum(tf.reduce_max(lengths), tf.minimum(tokens, _SHORTEST_ROW))
         row, begin, rows = assign_rows(lengths, length)
@@ -131,8 +130,8 @@ class UnpaddedLayout(Layout):
 
 def assign_rows(lengths: tf.Tensor, width: int | tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Assigns texts of the given lengths, int32 [texts], to rows of length `width`, which no text exceeds: each row
-    gets the longest remaining text, and after it as many of the shortest as fit. Returns the row of each text, the
-    start of each text in its row, both int32 [texts], and the number of rows."""
+    gets the longest remaining text, then as many of the shortest as fit. Returns the row of each text and its start in
+    the row, both int32 [texts], and the number of rows."""
     texts = tf.size(lengths)
     order = tf.argsort(lengths, direction="DESCENDING")
     longest = tf.gather(lengths, order)

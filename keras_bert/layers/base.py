@@ -97,15 +97,13 @@ class ConfiguredLayer(QuantizableLayer):
 
 
 class FreezableLayer(QuantizableLayer):
-    """Base class of `BertLayer` and of the heads. Its config names the frozen layers in it, and it can be copied with
-    other arguments of the encoder."""
+    """Base class of `BertLayer` and of the heads: layers whose config names the frozen ones in them."""
 
     _frozen: tuple[str, ...]  # what `frozen` returns while the whole layer is frozen; a subclass's constructor sets it
 
     @property
     def frozen(self) -> tuple[str, ...]:
-        """Paths of the frozen layers, as set by the constructor or by a layer's own `trainable`; a head names only its
-        own layers, not the encoder's."""
+        """Paths of the frozen layers, set by the constructor or a layer's `trainable`; a head's omit the encoder."""
         if self.trainable:  # otherwise all layers are frozen; the stored paths apply when it is True again
             self._frozen = tuple(_frozen_paths(self))
         return self._frozen

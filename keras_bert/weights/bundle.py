@@ -95,7 +95,7 @@ def write_bundle(prefix: str, arrays: Iterable[tuple[str, np.ndarray]]) -> None:
 def write_objects(prefix: str, arrays: Iterable[tuple[str, np.ndarray]], paths: dict[str, str],
                   aliases: dict[str, str]) -> None:
     """Writes a checkpoint of objects, as `tf.train.Checkpoint` does. `paths` maps full names to attributes from the
-    root, `a/0/b`, where digits are indices of a list; `aliases` maps additional paths to paths of the same objects."""
+    root, `a/0/b`, with indices of lists; `aliases` maps additional paths to paths of the same objects."""
     import tensorflow as tf
 
     nodes = {"": tf.train.Checkpoint()}

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 from tokenizers import decoders, normalizers, pre_tokenizers, processors
 
 from keras_bert.config import BertConfig, as_bert
-from keras_bert.errors import InputError, Option
+from keras_bert.errors import InputError
 from keras_bert.files.json_files import Record, all_differences, declared, read_object, write_json
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import SPECIAL, TOKENIZER, read_tokenizer_files
@@ -21,7 +21,7 @@ from keras_bert.weights import native
 from keras_bert.weights.format import Format, Source, Weights, detect
 from keras_bert.weights.huggingface_models import TYPES, ModelType
 from keras_bert.weights.kinds import ENCODER, KINDS, POOLER
-from keras_bert.weights.tensor_files import NAMES, Tensors, open_tensors
+from keras_bert.weights.tensor_files import FILES, Tensors, open_tensors
 
 _ACTIVATIONS = {"gelu_tanh": "gelu_pytorch_tanh"}  # names that are others there
 # `problem_type` of a model for sequence classification, and what is None there.
@@ -41,7 +41,7 @@ _POSITIONS, _SEGMENTS = "embeddings.position_embeddings.weight", "embeddings.tok
 
 
 def recognise(path: str) -> bool:
-    return any(os.path.isfile(os.path.join(path, name)) for name in ("config.json", *NAMES, *_ADAPTERS))
+    return any(os.path.isfile(os.path.join(path, name)) for name in ("config.json", *FILES, *_ADAPTERS))
 
 
 def read(path: str, config: str | None = None) -> Source:
@@ -50,10 +50,7 @@ def read(path: str, config: str | None = None) -> Source:
         if os.path.exists(adapter := os.path.join(path, name)):
             raise InputError(f"{adapter}: an adapter (LoRA) changes the model and is not read; load the model with "
                              "peft, call merge_and_unload(), and save_pretrained() into another folder")
-    file = config or os.path.join(path, "config.json")
-    if not os.path.lexists(file):
-        raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
-                         "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
+    file = native.find_config(path, "config.json", config)
     bert_config, stored = BertConfig.from_json(file), Record(file, "", values := read_object(file))
     model = TYPES[stored.one_of("model_type", TYPES, "bert", ", which is for this package's formats; pass the "
                                 "config.json of the model")]
@@ -290,8 +287,8 @@ FORMAT = Format("huggingface", recognise, read, write, tuple(TYPES["bert"].archi
 
 def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: int | None, positions: int) -> None:
     """Writes the files of a tokenizer. transformers truncates to `max_length`; if it is None, to the tokenizer's, at
-    most the number of positions. A tokenizer with NFC is written as a `PreTrainedTokenizerFast`, which follows
-    `tokenizer.json`, because its `BertTokenizer` cannot compose characters."""
+    most `positions`. Its `BertTokenizer` cannot compose characters, so a tokenizer with NFC is written as a
+    `PreTrainedTokenizerFast`, which follows `tokenizer.json`."""
     if tokenizer is None:
         return
     native.write_tokenizer(tokenizer, folder)

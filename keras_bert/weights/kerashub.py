@@ -52,13 +52,9 @@ _KINDS = {"BertMaskedLM": "masked_lm", "BertTextClassifier": "classification"}
 _ACTIVATION, _EPSILON = "gelu_tanh", 1e-12
 _MULTILABEL = "sigmoid"  # the activation of a classifier whose labels do not exclude one another
 _HEAD = {"mlm_activation": "gelu", "mlm_layer_norm_eps": 1e-5}
-# The versions of the libraries whose file format is written.
-_VERSIONS = {"keras_version": "3.15.1", "keras_hub_version": "0.32.0"}
-_FIELDS = {
-    "vocabulary_size": "vocab_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
-    "hidden_dim": "hidden_size", "intermediate_dim": "intermediate_size", "dropout": "hidden_dropout_prob",
-    "max_sequence_length": "max_position_embeddings", "num_segments": "type_vocab_size",
-}
+_FIELDS = {"vocabulary_size": "vocab_size", "num_layers": "num_hidden_layers", "num_heads": "num_attention_heads",
+           "hidden_dim": "hidden_size", "intermediate_dim": "intermediate_size", "dropout": "hidden_dropout_prob",
+           "max_sequence_length": "max_position_embeddings", "num_segments": "type_vocab_size"}
 
 
 def read(path: str, config: str | None = None) -> Source:
@@ -133,7 +129,8 @@ def write(weights: Weights, folder: str) -> None:
     config = weights.config
     backbone = _object("BertBackbone", {field: getattr(config, name) for field, name in _FIELDS.items()})
     write_json(os.path.join(folder, "config.json"), backbone)
-    write_json(os.path.join(folder, "metadata.json"), _VERSIONS)
+    # The versions of the libraries whose file format is written.
+    write_json(os.path.join(folder, "metadata.json"), {"keras_version": "3.15.1", "keras_hub_version": "0.32.0"})
     tokenizer = _write_tokenizer(weights.tokenizer, folder)
     if task := next((task for task, kind in _KINDS.items() if kind == weights.kind), None):
         preprocessor = None

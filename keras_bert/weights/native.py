@@ -63,14 +63,20 @@ def write_model(model: Any, tokenizer: BertTokenizer | None, folder: Path) -> No
 def read_assets(folder: str, config: str | None = None) -> dict[str, Any]:
     """Returns the fields of a `Source` that the files of `write_assets` give; `config` is the path of the config if it
     is elsewhere."""
-    file = config or os.path.join(folder, "bert_config.json")
-    if not os.path.exists(file):
-        raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
-                         "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
+    file = find_config(folder, "bert_config.json", config)
     read = BertConfig.from_json(file)
     return {"config": read, "files": read_tokenizer_files(folder, dataclasses.asdict(read)),
             "labels": read_labels(folder).get("labels"),
             "differences": tuple(declared()["config.json"].unknown(read_object(file)))}
+
+
+def find_config(folder: str, name: str, config: str | None) -> str:
+    """Returns the path of the config: `config`, or if it is None, that of the file `name` in the folder."""
+    file = config or os.path.join(folder, name)
+    if not os.path.lexists(file):
+        raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
+                         "contain it; convert, export and fill-mask also take its path as ", Option("config=…"))
+    return file
 
 
 def read_settings(folder: str) -> dict[str, Any]:

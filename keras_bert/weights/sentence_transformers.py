@@ -20,7 +20,6 @@ from keras_bert.weights.kinds import ENCODER
 from keras_bert.weights.native import SETTINGS_FILE, read_settings
 
 _PROMPTS = ("prompts", "default_prompt_name")  # the fields of that file, and of the settings
-_OF_FEATURES = "feature-extraction"  # the task of a Transformer
 _CLASSES = ("Transformer", "Pooling", "Normalize")  # the modules that can be read, in order
 _APPLIED = "task", "max_length", *_PROMPTS  # settings for which the library has files of its own
 # The fields of Pooling up to version 5, which later versions read too; version 6 writes `pooling_mode`.
@@ -45,7 +44,7 @@ def read(path: str, config: str | None = None) -> Source:
     source = huggingface.read(folder, config)
     pooling = _read_pooling(os.path.join(path, modules["Pooling"], "config.json"), source.config)
     file = os.path.join(folder, TRANSFORMER)
-    Record(file, "", read_object(file)).one_of("transformer_task", [_OF_FEATURES], _OF_FEATURES)
+    Record(file, "", read_object(file)).one_of("transformer_task", ["feature-extraction"], "feature-extraction")
     library = read_object(os.path.join(path, LIBRARY))
     differences = all_differences({LIBRARY: library} | {
         name: read_object(os.path.join(path, modules[name], "config.json")) for name in _CLASSES[1:len(modules)]})

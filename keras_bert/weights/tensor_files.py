@@ -24,7 +24,6 @@ _SAFE_PYTORCH = (2, 6)
 _TF_NAME = re.compile(r"(?:^|/)((?:embeddings|encoder|pooler|mlm___cls|nsp___cls|classifier|qa_outputs)/.+):0$")
 _POINTER = b"version https://git-lfs"  # how Git LFS begins the file that it leaves in place of a large one
 _TF_PARTS = {"kernel": "weight", "gamma": "weight", "beta": "bias", "embeddings": "weight"}
-_TF_MODEL = "TFBert… model"
 
 
 class Tensors(NamedTuple):
@@ -36,15 +35,15 @@ class Tensors(NamedTuple):
 
 def open_tensors(folder: str, model_type: str) -> Tensors:
     """Opens the weights. Raises an InputError if they are missing, incomplete, invalid or cannot be read here."""
-    for name, reader in _FILES.items():
+    for name, reader in FILES.items():
         path, index = os.path.join(folder, name), os.path.join(folder, f"{name}.index.json")
         if not os.path.lexists(path) and not os.path.lexists(index):
             continue
         if reader is _open_tf and model_type != "bert":
             raise InputError(f"{path}: only BERT's weights are read from this file, not those of {model_type}; get the "
-                             f"model's {' or '.join(other for other in _FILES if other != name)}")
+                             f"model's {' or '.join(other for other in FILES if other != name)}")
         return _open_file(path, reader) if os.path.lexists(path) else _open_shards(index, reader)
-    raise InputError(f"{folder}: a Hugging Face folder must contain {', '.join(_FILES)} or an index of shards")
+    raise InputError(f"{folder}: a Hugging Face folder must contain {', '.join(FILES)} or an index of shards")
 
 
 def _open_file(path: str, reader: Callable[[str], Tensors]) -> Tensors:
@@ -125,8 +124,10 @@ def _reason(error: Exception) -> str:
 def _open_tf(path: str) -> Tensors:
     """Opens the weights of a TensorFlow model of transformers 4, `TFBert…`, which have Keras's names and forms."""
     names: dict[str, str] = {}
-    with open_hdf5(path, _TF_MODEL) as file:
-        for name in _weight_names(file):
+    with open_hdf5(path, "TFBert… model") as file:
+        stored = [f"{layer}/{name}" for layer in file.attrs["layer_names"].astype(str)
+                  for name in file[layer].attrs["weight_names"].astype(str)]
+        for name in stored:
             match = _TF_NAME.search(name.partition("/")[2])
             plain = _pytorch_name(match[1]) if match else name
             # The embeddings are stored again in the layer of the masked LM head.
@@ -138,7 +139,7 @@ def _open_tf(path: str) -> Tensors:
                   for plain, name in names.items()}
 
     def get(name: str) -> np.ndarray:
-        with open_hdf5(path, _TF_MODEL) as file:
+        with open_hdf5(path, "TFBert… model") as file:
             return _in_form(names[name], stored_array(file, names[name]))
 
     return Tensors(shapes, get)
@@ -152,12 +153,6 @@ def open_hdf5(path: str, owner: str) -> Iterator[h5py.File]:
             yield file
     except (OSError, RuntimeError, LookupError, AttributeError, TypeError) as error:
         raise InputError(f"{path}: not a complete HDF5 file of a {owner}: {error}") from None
-
-
-def _weight_names(file: h5py.File) -> list[str]:
-    """Returns the paths of the weights in a file of Keras 2."""
-    return [f"{layer}/{name}" for layer in file.attrs["layer_names"].astype(str)
-            for name in file[layer].attrs["weight_names"].astype(str)]
 
 
 def _pytorch_name(name: str) -> str:
@@ -182,5 +177,4 @@ def _in_form(name: str, array: np.ndarray) -> np.ndarray:
     return array.T if name.endswith("/kernel:0") else array
 
 
-_FILES = {"model.safetensors": _open_safetensors, "pytorch_model.bin": _open_pickle, "tf_model.h5": _open_tf}
-NAMES = tuple(_FILES)
+FILES = {"model.safetensors": _open_safetensors, "pytorch_model.bin": _open_pickle, "tf_model.h5": _open_tf}

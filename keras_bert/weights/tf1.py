@@ -30,8 +30,6 @@ TABLE = Table(_ENCODER | {
 }, KERAS_SUFFIXES | {"embeddings": ""},
     {"next_sentence.kernel": TRANSPOSED, "classifier.kernel": TRANSPOSED, "span.kernel": TRANSPOSED})
 _HEADS = ("pretraining", "masked_lm", "classification", "span")
-_NAMED = ("gelu", "relu")  # the names of activations in modeling.py
-_DROPOUT = 0.1  # run_classifier.py
 _AMBIGUOUS = ("hidden_act gelu is the erf form, as in transformers and in google-research/bert until 2019-02-07, when "
               "this began to compute the tanh form; --hidden_act=gelu_tanh for weights that were trained so")
 # The moments of Adam and LAMB, and the beta powers, loss scales and step counters of optimizers.
@@ -42,7 +40,7 @@ def read(path: str, config: str | None = None) -> Source:
     bundle = Bundle(find_checkpoint(path) or path)
     folder = os.path.dirname(bundle.prefix)
     settings = read_settings(folder)
-    dropout, activation = settings.pop("dropout", _DROPOUT), settings.pop("hidden_act", None)
+    dropout, activation = settings.pop("dropout", 0.1), settings.pop("hidden_act", None)  # 0.1: run_classifier.py
     assets = read_assets(folder, config)
     if is_stated := activation and config is None:  # the activation of another config takes precedence
         assets["config"] = dataclasses.replace(assets["config"], hidden_act=activation)
@@ -60,7 +58,7 @@ def write(weights: Weights, folder: str) -> None:
     """Writes the files from which google-research/bert's programs initialise a model, and `keras_bert_settings.json`
     for the rest: the settings of the task, the dropout rate of the classifier, and the form of the GELU."""
     settings = dict(weights.settings)
-    if weights.config.hidden_act not in _NAMED:
+    if weights.config.hidden_act not in ("gelu", "relu"):  # the names in modeling.py
         settings["hidden_act"] = weights.config.hidden_act
         weights = weights.with_config(hidden_act="gelu")
     if "dropout" in weights.options:
