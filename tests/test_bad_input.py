@@ -256,8 +256,8 @@ def test_messages_for_python_have_no_flags(trained, intents, pretrained):
             (lambda: keras_bert.finetune(*intents, model=pretrained, output=trained),
              f"{trained}: exists already; pass another path or overwrite=True"),
             (lambda: keras_bert.finetune(*intents, model=pretrained, output="x", task="ner"),
-             "task must be one of intent, classify, multilabel, regress, tag, span, choice, embed, rerank; got 'ner'; "
-             "did you mean tag?")):
+             "task must be one of classify, intent, multilabel, regress, tag, span, choice, embed, rerank; got 'ner'; "
+             "did you mean tag?; a task of your own must be registered first: import=MODULE")):
         with pytest.raises(InputError) as error:
             call()
         assert str(error.value) == message
