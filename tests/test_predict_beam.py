@@ -157,7 +157,7 @@ def test_what_is_refused(run, export, inputs, tmp_path):
     for flag, message in (
             ("--beam_args=--runner=Nobody", "--beam_args: "),
             ("--beam_args=--nosuch=3,--direct_num_workers=1", "--beam_args: DirectRunner has no flag --nosuch"),
-            ("--keep_columns=file", "--keep_columns must be others than the columns of the answers, file, "),
+            ("--keep_columns=file", "--keep_columns must differ from the columns of the answers, file, "),
             ("--keep_columns=url", f"{inputs / '0.jsonl'}: there is no column 'url'; the columns are text, id; leave")):
         status, _, messages = run(*command, f"--model={export}", flag)
         assert status == 1 and message in messages[-1] and not (tmp_path / "out").exists()

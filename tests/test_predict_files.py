@@ -240,7 +240,7 @@ def test_what_is_refused(predict, trained, inputs, tmp_path):
             (["--aggregation_strategy=max"], "--aggregation_strategy must be left out"),
             (["--data_format=nsmc"], "--data_format must be left out with --output; got nsmc; for tables with"),
             (["--output_format=text"], "--output_format must be jsonl with --output; got text"),
-            (["--keep_columns=id,label"], "--keep_columns must be others than the columns of the answers, row, text, "
+            (["--keep_columns=id,label"], "--keep_columns must differ from the columns of the answers, row, text, "
              "label, score; got label"),
             (["a text"], "predict needs either texts as arguments or --input; got both"),
             ([f"--output={tmp_path}/x.JSONL.gz"], f"--output must be a folder; got {tmp_path}/x.JSONL.gz; for one")):

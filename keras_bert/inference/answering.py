@@ -1,36 +1,18 @@
 """Loads models of every kind of folder, and what those that answer examples have in common."""
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
-from keras_bert.arguments import AggregationStrategy, Path
-from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
 from keras_bert.files.paths import SAVED_MODEL, is_saved_model
 from keras_bert.inference.served_model import ServedModel
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.litert import FILE, is_litert
-from keras_bert.tasks import Task
 
+if TYPE_CHECKING:  # it needs TensorFlow
+    from keras_bert.inference.saved_model import Exported
 
-class AnsweringModel(Protocol):
-    """A model that answers the examples of a task."""
-
-    @property
-    def task(self) -> Task: ...
-
-    def with_prompt(self, prompt_name: str | None) -> Self:
-        """Returns a copy that puts this prompt before the texts to embed, or itself if it is None."""
-
-    def iterate(self, path: Path | Rows, **columns: Any) -> Iterator:
-        """Yields the examples of the task's `iterate`."""
-
-    def answer_with_cuts(self, examples: Sequence, *, top_k: int = 1,
-                         aggregation_strategy: AggregationStrategy | None = None) -> tuple[list | np.ndarray, Counter]:
-        """Returns the answers to examples, and the numbers of these that were `cut`, and `split` into windows."""
+AnsweringModel: TypeAlias = "TaskModel | Exported"  # what answers the examples of a task
 
 
 def load_answering_model(path: str, threads: int | None = None) -> AnsweringModel:
@@ -57,11 +39,7 @@ def load_task_model(path: str, threads: int | None = None) -> TaskModel:
 def load_served_model(folder: str, threads: int, row_wise: Iterable[str] = (), timeout_s: float | None = None,
                       warm_up: bool = False) -> ServedModel:
     """Returns the `SavedModel` or the `LiteRTModel` of a folder, as the server runs it; see these for the arguments. If
-    the folder has the files of both, it is a SavedModel.
-
-    Raises:
-        InputError: it is neither, or it cannot be loaded.
-    """
+    the folder has the files of both, it is a SavedModel. Raises an InputError if it is neither, or cannot be loaded."""
     if is_saved_model(folder):
         from keras_bert.inference.saved_model import SavedModel
 

@@ -53,8 +53,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     per token; it is written as the vectors are computed. [CLS] and [SEP] count as tokens, also in pooling.
 
     Args:
-        model: Pretrained encoder, a folder or a name; or a folder that finetune wrote, or export litert for
-            embeddings.
+        model: Pretrained encoder, a folder or a name; or a folder that finetune wrote, or export litert for embeddings.
         input: File of texts: .txt with one text per line; .tsv, .csv, .jsonl or .parquet with columns.
         output: .npz or .parquet file to write.
         features: embeddings, last, second-to-last, sum-all, sum-last-N, concat-last-N, or layer-N; layer-0 is the
@@ -81,11 +80,9 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     check(write_features, locals())
     model, input, output = (os.fspath(path) for path in (model, input, output))
     suffix = os.path.splitext(output)[1].lower()
-    check_rules(
-        ("output", output, f"a file that ends in {' or '.join(_WRITERS)}",
-         suffix in _WRITERS and not os.path.isdir(output)),
-        ("features", features, "without weights to train", features != "weighted-all"),
-    )
+    check_rules(("output", output, f"a file that ends in {' or '.join(_WRITERS)}",
+                 suffix in _WRITERS and not os.path.isdir(output)),
+                ("features", features, "without weights to train", features != "weighted-all"))
     check_free(output, overwrite)
     is_pair, total = _count(input, text_column, text_pair_column)
     check_rules(("prompt_name", prompt_name, "left out for pairs of texts", prompt_name is None or not is_pair))

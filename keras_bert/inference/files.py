@@ -15,9 +15,7 @@ from keras_bert.data.chunks import Chunk, check_suffix, read_chunks
 from keras_bert.data.rows import byte_lines
 from keras_bert.data.tables import Row, Rows
 from keras_bert.errors import InputError, MissingColumn, Option
-from keras_bert.files.atomic import atomic_file, is_empty, only_writer, remove_workspaces
-from keras_bert.files.digests import folder_digest
-from keras_bert.files.json_files import json_text, json_value, read_json, write_json
+from keras_bert.files import atomic, digests, json_files
 from keras_bert.files.paths import find_texts
 from keras_bert.inference.answering import AnsweringModel, load_answering_model
 from keras_bert.processes import available_cores, map_in_order
@@ -35,9 +33,9 @@ _Answers = tuple[bytes, bytes, Counter, InputError | None]
 def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
                  max_characters: int, processes: int | None = None, prompt_name: str | None = None,
                  keep_columns: Sequence[str] = ()) -> None:
-    """Writes a file of answers, JSON Lines, for each input file, and the invalid rows to the folder `invalid`.
-
-    Each file is written atomically. A file of answers that exists is finished: it is not written again.
+    """Writes a file of answers, JSON Lines, for each input file, and the invalid rows to the folder `invalid`. Each one
+    is written atomically. A file of answers that exists is finished: it is not written again. Prints the numbers of
+    answers and of cut and split texts and, on standard error, what is wrong with each file that was left out.
 
     Args:
         patterns: paths, globs allowed.
@@ -49,19 +47,16 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
         prompt_name: see `AnsweringModel.with_prompt`.
         keep_columns: columns of the input files that the answers have, too.
 
-    Prints the numbers of answers and of cut and split texts and, on standard error, what is wrong with each file that
-    was left out.
-
     Raises:
         InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
     """
     shards = _name_shards(find_texts(patterns), output)
-    settings = {"keras_bert": __version__, "model": folder_digest(model), "max_characters": max_characters, **columns,
-                **options, **not_none(prompt_name=prompt_name, keep_columns=list(keep_columns) or None)}
-    with only_writer(output):
+    settings = {"keras_bert": __version__, "model": digests.folder_digest(model), "max_characters": max_characters,
+                **columns, **options, **not_none(prompt_name=prompt_name, keep_columns=list(keep_columns) or None)}
+    with atomic.only_writer(output):
         written = _check_settings(output, settings, shards)
         for folder in (output, os.path.join(output, INVALID)):
-            remove_workspaces(folder)
+            atomic.remove_workspaces(folder)
         todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
         settings |= {"files": written | {shard: _identify(path) for shard, path in todo.items()}}
         answerer = Answerer(model, columns, options, max_characters, prompt_name, keep_columns)
@@ -83,7 +78,7 @@ def _answer(answerer: "Answerer", todo: dict[str, str], output: str, settings: d
     results = map_in_order(answerer, chunks, processes or available_cores())
     with stoppable("stopped; the same command continues"), ProgressLine("answers") as progress:
         first = next(results)  # loads the model: if it is invalid, nothing is written
-        write_json(os.path.join(output, SETTINGS), settings)
+        json_files.write_json(os.path.join(output, SETTINGS), settings)
         sizes = {shard: settings["files"][shard][0] or 1 for shard in todo}
         ends = dict(zip(todo, itertools.accumulate(sizes.values())))
         for shard, parts in itertools.groupby(itertools.chain([first], results), lambda result: result[0][0]):
@@ -99,8 +94,7 @@ def _answer(answerer: "Answerer", todo: dict[str, str], output: str, settings: d
 
 
 class Answerer:
-    """Answers chunks of rows in a process that has one core. Loads the model when it is first called. The arguments are
-    those of `answer_files`."""
+    """Answers chunks of rows with one core, see `answer_files` for the arguments. Loads the model when first called."""
 
     def __init__(self, model: str, columns: dict[str, Any], options: dict[str, Any], max_characters: int,
                  prompt_name: str | None = None, keep_columns: Sequence[str] = ()) -> None:
@@ -140,8 +134,7 @@ class Answerer:
 def answer_columns(model: AnsweringModel, options: dict[str, Any], count: int = 2) -> list[str]:
     """Answers `count` equal examples of `count` words. Returns the columns of an answer."""
     text = " ".join("a" * count)
-    example = model.task.example(*(
-        [text] * (count + 1) if name == "choices" else text for name in model.task.inputs))
+    example = model.task.example(*([text] * (count + 1) if name == "choices" else text for name in model.task.inputs))
     answers, _ = model.answer_with_cuts([example] * count, **options)
     return list(model.task.record(example, answers[0]))
 
@@ -150,7 +143,7 @@ def check_kept(keep_columns: Sequence[str], names: Sequence[str]) -> None:
     """Raises an InputError if one of the columns to keep has the name of one of the answers' own."""
     for name in keep_columns:
         if name in names:
-            raise InputError(Option("keep_columns"), f" must be others than the columns of the answers, "
+            raise InputError(Option("keep_columns"), " must differ from the columns of the answers, "
                              f"{', '.join(names)}; got {name}")
 
 
@@ -184,10 +177,10 @@ def _check_settings(output: str, settings: dict[str, Any], shards: dict[str, str
     InputError if the folder was written otherwise than now."""
     path = os.path.join(output, SETTINGS)
     if not os.path.exists(path):
-        if not is_empty(output):
+        if not atomic.is_empty(output):
             raise InputError(f"{output}: exists already, without a {SETTINGS}; pass another ", Option("output=…"))
         return {}
-    saved = read_json(path)
+    saved = json_files.read_json(path)
     if not isinstance(saved, dict) or not isinstance(files := saved.pop("files", None), dict):
         raise InputError(f"{path}: must be a file of predict; pass another ", Option("output=…"),
                          f" or remove the folder {output}")
@@ -224,7 +217,7 @@ def _write_shard(output: str, shard: str, parts: Iterable[tuple[tuple[str, Chunk
                  identity: list[int]) -> Iterator[tuple[float, Counter]]:
     """Writes the answers to a file, and its invalid rows to another. Yields the share of the file and the counts so far
     after each part. Raises `_Unreadable` if the file is invalid or no longer what `_identify` returned."""
-    invalid_path = _invalid_path(output, shard)
+    invalid_path = os.path.join(output, INVALID, shard)
     with contextlib.suppress(FileNotFoundError):
         os.remove(invalid_path)
     with contextlib.ExitStack() as stack:
@@ -247,13 +240,9 @@ def _write_shard(output: str, shard: str, parts: Iterable[tuple[tuple[str, Chunk
             raise _Unreadable(InputError(f"{chunk.path}: was changed while it was read"))
 
 
-def _invalid_path(output: str, shard: str) -> str:
-    return os.path.join(output, INVALID, shard)
-
-
 @contextlib.contextmanager
 def _writing(path: str) -> Iterator[BinaryIO]:
-    with atomic_file(path) as new, open(new, "wb") as file:
+    with atomic.atomic_file(path) as new, open(new, "wb") as file:
         yield file
 
 
@@ -301,7 +290,7 @@ def _head(path: str, row: Row, keep_columns: Sequence[str]) -> dict[str, Any]:
     head = {"row": number}
     for name in keep_columns:
         try:
-            head[name] = json_value(values.get(name))
+            head[name] = json_files.json_value(values.get(name))
         except TypeError as error:
             raise InputError(f"{path}: row {number}: {name!r} {error}; leave it out of ", Option("keep_columns=…")
                              ) from None
@@ -315,7 +304,7 @@ def _describe(path: str, number: int, error: InputError) -> dict[str, Any]:
 
 def _json_lines(records: Iterable[dict[str, Any]], name: str) -> bytes:
     """Returns the bytes of a JSON Lines file, compressed if its name ends in .gz."""
-    lines = "".join(json_text(record) + "\n" for record in records).encode()
+    lines = "".join(json_files.json_text(record) + "\n" for record in records).encode()
     return gzip.compress(lines, mtime=0) if name.endswith(".gz") else lines
 
 
@@ -323,7 +312,7 @@ def _report(output: str, shards: dict[str, str], unread: list[InputError]) -> No
     """Names the files that were left out. Raises an InputError if rows or files were left out."""
     for error in unread:
         print_error(" ".join(error.on_command_line(_FLAGS).split()))
-    paths = filter(os.path.exists, (_invalid_path(output, shard) for shard in shards))
+    paths = filter(os.path.exists, (os.path.join(output, INVALID, shard) for shard in shards))
     counts = [sum(1 for _ in byte_lines(path)) for path in paths]
     problems = []
     if counts:

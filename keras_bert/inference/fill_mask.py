@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bert.arguments import as_texts, check_texts
+from keras_bert.arguments import texts_of_argument
 from keras_bert.errors import InputError
 from keras_bert.models import BertPretrainer
 from keras_bert.text import BertTokenizer, pad
@@ -35,8 +35,7 @@ def fill_mask(model: BertPretrainer, tokenizer: BertTokenizer, texts: Iterable[s
     """
     if tokenizer.mask_id is None:
         raise InputError(f"the vocabulary must have {MASK}; it does not")
-    texts = as_texts("texts", texts)
-    check_texts("texts", texts)
+    texts = texts_of_argument("texts", texts)
     limit = model.bert.config.max_position_embeddings
     packed = [_pack(text, number, tokenizer, limit) for number, text in enumerate(texts, 1)]
     return [best for begin in range(0, len(packed), batch_size)

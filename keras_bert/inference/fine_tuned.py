@@ -20,15 +20,11 @@ from keras_bert.weights import load_pretrained, native, open_weights
 
 @dataclasses.dataclass(frozen=True)
 class FineTuned(TaskModel):
-    """A fine-tuned model with everything that prediction needs.
-
-    Example: `FineTuned.load(folder).predict(["a text"])[0]`
+    """A fine-tuned model with everything that prediction needs: `FineTuned.load(folder).predict(["a text"])[0]`.
 
     Args:
         model: a head of `keras_bert.models`.
-        tokenizer: the model's `BertTokenizer`.
-        task: the task that the model was trained for, see `keras_bert.tasks`.
-        columns: see `TaskModel`.
+        tokenizer, task, columns: see `TaskModel`.
     """
 
     model: BertTask
@@ -37,14 +33,8 @@ class FineTuned(TaskModel):
     columns: dict[str, str | list[str]] = dataclasses.field(default_factory=dict)
 
     def save(self, folder: Path, *, overwrite: bool = False) -> None:
-        """Writes the model folder, which `load` reads. Output is written atomically.
-
-        The model is saved in a form that runs and trains anywhere: in the padded layout, with LoRA's updates added to
-        the weights, and without frozen layers.
-
-        Args:
-            folder: folder to write.
-            overwrite: If True, replaces an existing `folder`.
+        """Writes the folder that `load` reads, atomically. Its model runs and trains anywhere: in the padded layout,
+        with LoRA's updates added to the weights, and without frozen layers. `overwrite` replaces an existing folder.
 
         Raises:
             InputError: `folder` exists or cannot be written, or the model is quantized.
@@ -60,11 +50,7 @@ class FineTuned(TaskModel):
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Reads the folder that `save` wrote.
-
-        Raises:
-            InputError: the folder was not written by `save`.
-        """
+        """Reads the folder that `save` wrote. Raises an InputError for another folder."""
         model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
         task, columns = read_settings(folder)
         return cls(model, BertTokenizer.from_folder(folder), task, columns)

@@ -41,13 +41,9 @@ class LiteModel(TaskModel):
     """A model that TensorFlow's small runtime LiteRT runs: the interface of `FineTuned`, and its answers. Needs only
     `ai-edge-litert`, `tokenizers` and NumPy. Several threads may use a model at the same time.
 
-    Example: `LiteModel.load(folder).predict(["a text"])[0]`
-
     Args:
         runner: the model file.
-        tokenizer: the model's `BertTokenizer`.
-        task: the task that the model was trained for, see `keras_bert.tasks`.
-        columns: see `TaskModel`.
+        tokenizer, task, columns: see `TaskModel`.
     """
 
     runner: LiteRunner
@@ -117,8 +113,7 @@ class LiteModel(TaskModel):
 
     def output_of_row(self, row: tuple[list[int], int]) -> Any:
         """Returns the output of the Keras model for a row, computed alone."""
-        output, = self._logits(self.runner(self._inputs([row], [0])))
-        return output
+        return self._logits(self.runner(self._inputs([row], [0])))[0]
 
     def _inputs(self, rows: Sequence[tuple[list[int], int]], indices: Sequence[int]) -> Arrays:
         inputs = pad([rows[index] for index in indices], self.tokenizer.pad_id)
@@ -161,7 +156,8 @@ def _has_groups(encoded: Encoded) -> bool:
 
 
 def _identity(folder: Path) -> list[tuple[int, int, int, int]]:
-    """Returns what changes if a folder, or its model file, is replaced. Raises an InputError if it is none."""
+    """Returns what changes if a folder of `export litert`, or its model file, is replaced. Raises an InputError if it
+    is not such a folder."""
     if not os.path.exists(path := os.path.join(folder, FILE)):
         found = f"{FILE} is missing" if os.path.isdir(folder) else "there is no such folder"
         raise InputError(f"{os.fspath(folder)}: must be a folder that export litert wrote; {found}")
@@ -169,21 +165,16 @@ def _identity(folder: Path) -> list[tuple[int, int, int, int]]:
     return [(entry.st_dev, entry.st_ino, entry.st_size, entry.st_mtime_ns) for entry in entries]
 
 
-
-
 class LiteRTModel(ServedModel):
     """A folder of `export litert`. Its signatures are `serving_default` and those of its prompts, with the inputs and
     the outputs that the SavedModel of the same model has. A call computes its texts one after the other, each at its
-    own length, by an interpreter that nothing else uses meanwhile. No text is padded, or changes the outputs of
-    another.
+    own length, by an interpreter that nothing else uses meanwhile. No text is padded, or changes another's outputs.
+    Raises an InputError if a file is not as it was exported, or the folder cannot be loaded.
 
     Args:
         threads: number of cores to use: as many calls may run at the same time.
         timeout_s: maximum duration of a call; None for no limit. LiteRT finishes the input that it computes at that
             time; a text that is split into windows is several inputs.
-
-    Raises:
-        InputError: a file is not as it was exported, or the folder cannot be loaded.
     """
 
     def __init__(self, path: str, threads: int, timeout_s: float | None = None, warm_up: bool = False) -> None:
@@ -224,7 +215,7 @@ class LiteRTModel(ServedModel):
                 400, f"the model refuses the inputs: {' and '.join(task.inputs)} must have the same batch size")
         if any(array.shape[1:] == (0,) for array in inputs.values()):
             raise RequestError(400, "the model refuses the inputs: choices must not be empty")
-        columns = [_decoded(inputs[column]) for column in task.inputs]
+        columns = [served_model.to_lists(inputs[column], _ERRORS) for column in task.inputs]
         encoded = task.encode([task.example(*row) for row in zip(*columns)], self._model.tokenizer)
         rows, outputs = rows_of(encoded), {}
         end = time.monotonic() + (timeout_s or math.inf)
@@ -257,15 +248,9 @@ def _tensor_info(name: str, spec: Spec) -> dict[str, Any]:
     return {"name": name, "dtype": _TYPES[spec.dtype.kind], "tensor_shape": {"dim": sizes, "unknown_rank": False}}
 
 
-def _decoded(texts: np.ndarray) -> list:
-    """Returns strings of bytes as nested lists of str. Bytes that are not UTF-8 become U+FFFD, which the tokenizer
-    leaves out, as the one in a SavedModel leaves out the bytes."""
-    return [text.decode(errors=_ERRORS) if isinstance(text, bytes) else _decoded(text) for text in texts]
-
-
 def _replace(error: UnicodeError) -> tuple[str, int]:
-    """Replaces bytes that are not UTF-8 so that positions in characters are those of a SavedModel, which counts all
-    bytes that may begin a character."""
+    """Replaces bytes that are not UTF-8 by U+FFFD, which the tokenizer leaves out, as a SavedModel does the bytes.
+    Positions in characters are those of a SavedModel, which counts all bytes that may begin a character."""
     assert isinstance(error, UnicodeDecodeError)
     is_continuation = error.object[error.start] & 0xC0 == 0x80
     return "" if is_continuation else "\ufffd", error.end
@@ -279,7 +264,7 @@ def _column(values: list, spec: Spec) -> np.ndarray:
     """Returns the values of an output for each row as an array; shorter lists are padded as in a SavedModel, and
     strings become bytes."""
     if spec.dtype == STRING:
-        values = [_encoded(value) for value in values]
+        values = [value.encode() if isinstance(value, str) else list(map(str.encode, value)) for value in values]
     _, *sizes = spec.shape or ()
     if not sizes:
         return np.array(values, spec.dtype)
@@ -288,7 +273,3 @@ def _column(values: list, spec: Spec) -> np.ndarray:
     for row, value in zip(array, values):
         row[:len(value)] = value
     return array
-
-
-def _encoded(value: str | list[str]) -> Any:
-    return value.encode() if isinstance(value, str) else [text.encode() for text in value]

@@ -131,12 +131,9 @@ class ServedModel(abc.ABC):
                 self._call(name, inputs)
 
     def run(self, name: str, requests: list[Arrays]) -> list[Arrays]:
-        """Returns the outputs of requests with the same `batch_key`, each as if its request had been sent alone.
-
-        Raises:
-            RequestError: the model rejects one of the requests, or the call takes too long.
-            RowMismatch: there are several requests, and an output does not have as many rows as they.
-        """
+        """Returns the outputs of requests with the same `batch_key`, each as if its request had been sent alone. Raises
+        a `RequestError` if the model rejects one of them, or the call takes too long; and a `RowMismatch` if an output
+        of several requests does not have as many rows as they."""
         if len(requests) == 1:
             return [self._call(name, requests[0], self._timeout_s)]
         inputs = {column: np.concatenate([request[column] for request in requests]) for column in requests[0]}
@@ -259,3 +256,11 @@ def trim() -> None:
     """Returns free memory to the system, if the C library is glibc."""
     if malloc_trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
         malloc_trim(0)
+
+
+def to_lists(array: np.ndarray, errors: str = "replace") -> Any:
+    """Returns an array as nested lists, bytes decoded."""
+    def decode(value: Any) -> Any:
+        return [decode(item) for item in value] if isinstance(value, list) else value.decode(errors=errors)
+
+    return decode(array.tolist()) if array.dtype == STRING else array.tolist()

@@ -10,17 +10,8 @@ from typing import Any, Self, Unpack, cast
 
 import numpy as np
 
-from keras_bert.arguments import (
-    AggregationStrategy,
-    Count,
-    Data,
-    Delimiter,
-    Path,
-    ScoreColumns,
-    check,
-    is_table,
-    not_none,
-)
+from keras_bert import arguments
+from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, ScoreColumns, check, not_none
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.tasks import Encoded, MultiLabel, Task, save_settings, tasks_with
@@ -106,7 +97,7 @@ class TaskModel(abc.ABC):
 
     def _lists(self, texts: tuple) -> Sequence:
         """Returns the arguments of `predict`; instead of a single table, its columns."""
-        if len(texts) != 1 or not is_table(texts[0]):
+        if len(texts) != 1 or not arguments.is_table(texts[0]):
             return texts
         table, names = texts[0], self.task.column_names(self.task.inputs, self.columns)
         pass_columns = f"; pass the columns themselves: predict({', '.join(['table[…]'] * len(names))})"
@@ -127,13 +118,8 @@ class TaskModel(abc.ABC):
         return answers, Counter(cut=encoded.cut, split=encoded.split)
 
     def evaluate(self, data: Data, **columns: Unpack[ScoreColumns]) -> dict:
-        """Scores the model on labelled data: `model.evaluate("test.tsv")["accuracy"]`.
-
-        Args:
-            data, columns: see `encode`.
-
-        Returns:
-            a dict of scores, the same as in the `metrics.json` that `finetune` writes.
+        """Returns the scores of the model on labelled data, the same as in the `metrics.json` that `finetune` writes:
+        `model.evaluate("test.tsv")["accuracy"]`. For the arguments see `encode`.
 
         Raises:
             InputError: the data is invalid or has other labels than the model; the message names the row.
@@ -208,15 +194,8 @@ class TaskModel(abc.ABC):
         return {name: value for name, value in self.columns.items() if name not in {"data_format", *replaced}} | columns
 
     def score(self, encoded: Encoded, choose_threshold: bool = False) -> tuple[dict, Self]:
-        """Scores the model on labelled `Encoded` examples.
-
-        Args:
-            encoded: see `encode`.
-            choose_threshold: If True, chooses the task's threshold on these examples instead of using the model's.
-
-        Returns:
-            (scores, model): a dict, and the model with the threshold that was used.
-        """
+        """Returns the scores of the model on the examples of `encode`, and the model with the threshold that was used:
+        its own, or if `choose_threshold`, the best one for these examples."""
         outputs = self.outputs(encoded)
         task = self.task.calibrated(encoded, outputs) if choose_threshold else self.task
         return task.score(encoded, outputs), self.with_task(task)
@@ -224,15 +203,8 @@ class TaskModel(abc.ABC):
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A model's main score before and after it was exported.
-
-    Args:
-        metric: name of the score.
-        original, exported: the score of both.
-        examples: number of examples.
-        equal: share of the examples with the same answer, scores aside; None if answers are numbers.
-        percent: if True, the score is in percent, as SQuAD's.
-    """
+    """The score `metric` of the model, in percent if `percent`, before and after it was exported, the number of
+    examples, and the share of those with equal answers, scores aside; None if answers are numbers."""
 
     metric: str
     original: float

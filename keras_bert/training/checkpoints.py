@@ -20,8 +20,7 @@ from safetensors.numpy import save_file
 from keras_bert import __version__, kernels
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
-from keras_bert.files.atomic import atomic_file, atomic_folder
-from keras_bert.files.json_files import read_json, write_json
+from keras_bert.files import atomic, json_files
 from keras_bert.text import BertTokenizer
 
 # The end of the error messages for a run that diverges.
@@ -96,7 +95,7 @@ class Checkpoints:
         if not writes:
             return
         if os.path.exists(self.path("run.json")):
-            saved = read_json(self.path("run.json"))
+            saved = json_files.read_json(self.path("run.json"))
             if not isinstance(saved, dict):
                 raise InputError(f"{self.path('run.json')}: must contain a JSON object; move {folder} away")
             difference = _difference(saved, run)
@@ -105,8 +104,8 @@ class Checkpoints:
             if not overwrite:
                 raise InputError(f"{folder}: holds the checkpoints of an unfinished run ", *difference, ", or pass ",
                                  Option("overwrite=True"), " to start again")
-        with atomic_folder(folder, overwrite) as new:
-            write_json(os.path.join(new, "run.json"), run | {"made_with": made_with()})
+        with atomic.atomic_folder(folder, overwrite) as new:
+            json_files.write_json(os.path.join(new, "run.json"), run | {"made_with": made_with()})
 
     def path(self, name: str) -> str:
         return os.path.join(self.folder, name)
@@ -145,7 +144,7 @@ class Checkpoints:
             if not np.isfinite(tensor).all():
                 raise InputError(f"{path}: weights must be finite; at step {progress.step} {variables[key].path} is "
                                  "not; ", *ADVICE)
-        with atomic_file(path) as part:
+        with atomic.atomic_file(path) as part:
             try:
                 save_file(tensors, part, {"progress": json.dumps(dataclasses.asdict(progress))})
             except safetensors.SafetensorError as error:  # its text contains the number of the system error
@@ -206,10 +205,9 @@ def _by_path(**groups: list[keras.Variable]) -> dict[str, keras.Variable]:
 
 def made_with() -> dict[str, str]:
     """Returns the backend, and the versions of the packages that can change the bits of a result."""
-    versions = {"keras-bert-hub": __version__, "keras": keras.version(), "tensorflow": tf.__version__}
-    if kernels.BACKEND == "jax":
-        versions["jax"] = importlib.metadata.version("jax")
-    return {"backend": kernels.BACKEND} | versions
+    jax = {"jax": importlib.metadata.version("jax")} if kernels.BACKEND == "jax" else {}
+    return {"backend": kernels.BACKEND, "keras-bert-hub": __version__, "keras": keras.version(),
+            "tensorflow": tf.__version__} | jax
 
 
 def _difference(saved: dict[str, dict], run: dict[str, dict]) -> list[str] | None:

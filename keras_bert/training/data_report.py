@@ -3,7 +3,7 @@
 import collections
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 
@@ -82,14 +82,13 @@ def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_exam
         "kind": task.kind(examples), "valid_kind": task.kind(valid_examples or examples), "unread": list(unread),
         "labels": dict(sorted(labels.items(), key=lambda item: (-item[1], item[0]))),
         "labels_per_text": sum(labels.values()) / len(examples) if task.stratified else None,
-        "unlabelled": sum(not of_text for of_text in classes),
+        "unlabelled": sum(not of_text for of_text in classes), "max_length": task.max_length,
         "tokens": {"median": median, "percentile_95": percentile, "longest": longest},
-        "max_length": task.max_length, "longer": int((np.array(lengths) > task.max_length).sum()),
-        "unknown": share, "unknown_words": words, "tokens_per_syllable": coverage.tokens_per_syllable(),
+        "longer": int((np.array(lengths) > task.max_length).sum()), "unknown": share, "unknown_words": words,
+        "tokens_per_syllable": coverage.tokens_per_syllable(), "problems": coverage.problems(),
         "repeated": _found(repeated), "contradictory": _found(contradictory), "leaked": _found(leaked),
-        "windows": task.windows, "problems": coverage.problems(),
         "doc_stride": default_stride(task.max_length) if isinstance(task, WindowTask) else None,
-        "cut": cut if task.windows else 0,
+        "windows": task.windows, "cut": cut if task.windows else 0,
         "long_texts": task.describe_long({"cut": cut, "split": split}, len(examples)) if task.windows else []}
 
 
@@ -104,11 +103,8 @@ def _lengths(examples: list[tuple], coverage: Coverage) -> list[int]:
 
 
 def _found(pairs: list[tuple]) -> Found:
-    return {"texts": len(pairs), "places": [_place(example) for example in pairs[0]] if pairs else []}
-
-
-def _place(example: Any) -> str:
-    return f"row {example.row}" if hasattr(example, "row") else f"id {example.id}"
+    places = [f"row {each.row}" if hasattr(each, "row") else f"id {each.id}" for each in (pairs[0] if pairs else ())]
+    return {"texts": len(pairs), "places": places}
 
 
 def report_lines(report: DataReport) -> list[str]:
@@ -178,4 +174,3 @@ def _counts(labels: dict[str, int]) -> str:
     most, *_, least = ({label: count} for label, count in labels.items())
     few = sum(count < _FEW for count in labels.values())
     return f" from {describe(least)} to {describe(most)}" + (f"; {few:,} with fewer than {_FEW}" if few else "")
-

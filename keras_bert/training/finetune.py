@@ -37,14 +37,12 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              task: Literal["intent", "classify", "multilabel", "regress", "tag", "span", "choice", "embed",
                            "rerank"] | str | Task | type[Task] = "intent",
              valid_share: Share | None = None, data_format: str | None = None, text_column: str = "text",
-             text_pair_column: str | None = None, label_column: str = "label",
-             label_columns: list[str] | None = None, label_delimiter: Delimiter | None = None,
-             out_of_scope_label: str | None = None, epochs: Count = 3, batch_size: Count = 32,
-             gradient_accumulation_steps: Count = 1, learning_rate: Positive | None = None,
-             warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01,
-             dropout: Share | None = None, max_length: Length | None = None, doc_stride: Count | None = None,
-             aggregate: Aggregate | None = None, max_windows: Count | None = None, features: str | None = None,
-             few_shot: bool = False,
+             text_pair_column: str | None = None, label_column: str = "label", label_columns: list[str] | None = None,
+             label_delimiter: Delimiter | None = None, out_of_scope_label: str | None = None, epochs: Count = 3,
+             batch_size: Count = 32, gradient_accumulation_steps: Count = 1, learning_rate: Positive | None = None,
+             warmup_ratio: Share = 0.1, weight_decay: PositiveOrZero = 0.01, dropout: Share | None = None,
+             max_length: Length | None = None, doc_stride: Count | None = None, aggregate: Aggregate | None = None,
+             max_windows: Count | None = None, features: str | None = None, few_shot: bool = False,
              loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
              pooling: Pooling | None = None, normalize: bool | None = None, query_prompt: str | None = None,
              document_prompt: str | None = None, mine_negatives: Path | None = None,
@@ -143,13 +141,11 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             weights themselves, from labels to numbers: a dict, or a .json file with an object; other labels have the
             weight 1. With few_shot, the weights are those of the logistic regression.
         freeze_blocks: Freeze the embeddings and this many encoder blocks.
-        lora_rank: Train low-rank additions of this rank (LoRA) instead of the encoder; the model written is a plain
-            one.
+        lora_rank: Train low-rank additions of this rank (LoRA) instead of the encoder. The written model is plain.
         dtype: mixed_bfloat16 computes in bfloat16.
         pack: For intent, classify, multilabel, regress and rerank: put several texts into each row of max_length
             tokens, so that all batches have one shape, which XLA compiles once.
-        devices: TensorFlow devices to split each batch across: GPU:0,GPU:1. The last batch is skipped if it is not
-            full.
+        devices: Split batches across these TensorFlow devices: GPU:0,GPU:1. A last batch that is not full is skipped.
         seed: Seed of the head's weights, the order of the texts, the dropout, and the choice of held-out texts.
         save_steps: Steps between two checkpoints; there is also one after each epoch.
         log_dir: Folder for TensorBoard logs.

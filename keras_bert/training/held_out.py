@@ -23,11 +23,7 @@ def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: i
     and for the task span all questions of a context, are in the same part (`Task.group`). All labels, of taggers the
     types of entities, are held out in proportion, and every label keeps examples for training; a text with several
     labels counts for the rarest of them (a simple form of Sechidis et al., 2011). The parts depend on the seed and the
-    texts, but not on the order of the texts.
-
-    Raises:
-        InputError: there are too few texts; the message names `path`.
-    """
+    texts, but not on the order of the texts. Raises an InputError that names `path` if there are too few texts."""
     groups, labelled, strata = collections.defaultdict(list), {}, collections.defaultdict(list)
     keys = task.groups(examples, same) if same else [identity(task.group(example)) for example in examples]
     for key, example in zip(keys, examples):

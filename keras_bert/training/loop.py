@@ -74,21 +74,16 @@ class _Hooks(keras.callbacks.Callback):
 
 def _check_goes_on(model: Any) -> None:
     if model.stop_training:
-        raise InputError(Option("callbacks"), " must not stop the training; pass ",
-                         Option("early_stopping_patience=…"))
+        raise InputError(Option("callbacks"), " must not stop the training; pass ", Option("early_stopping_patience=…"))
 
 
 @naming_full_memory("try a smaller ", Option("batch_size=…"), " or ", Option("max_length=…"))
 def train(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
     """Trains the prepared model from its last checkpoint to the end, then restores the weights of its best epoch: the
     one with the highest main score; of epochs with the same score, the one with the lowest loss. The order of the texts
-    and the dropout depend only on the seed and the step. There is also a checkpoint after each epoch.
-
-    Raises:
-        InputError: the loss or an output is not finite, a checkpoint cannot be written, or a callback stops the
-            training.
-        Stopped: a signal was received; everything is saved.
-    """
+    and the dropout depend only on the seed and the step. There is also a checkpoint after each epoch. Raises an
+    InputError if the loss or an output is not finite, a checkpoint cannot be written, or a callback stops the training;
+    and `Stopped` if a signal was received, after everything is saved."""
     options, model, strategy, valid = prepared.options, prepared.model, prepared.strategy, prepared.valid
     batches, batch_size, epochs = strategy.train_batches, options.batch_size, options.epochs
     batches_per_step, main = options.gradient_accumulation_steps, prepared.task.main_score(valid.examples)

@@ -23,14 +23,8 @@ _CHUNK = 256  # queries whose similarities to all documents are in memory at onc
 
 class NegativeMiner:
     """Adds the nearest documents that are not relevant as negatives (Karpukhin et al., 2020, section 3.2,
-    https://arxiv.org/abs/2004.04906).
-
-    Args:
-        model: a model for embeddings, a folder or a name; its prompts are applied.
-
-    Raises:
-        InputError: the model is not one for embeddings.
-    """
+    https://arxiv.org/abs/2004.04906). `model` is one for embeddings, a folder or a name, whose prompts are applied; any
+    other raises an InputError."""
 
     def __init__(self, model: Path) -> None:
         self._embedder: FineTuned = load_tuned(os.fspath(model), {})
@@ -82,6 +76,5 @@ class NegativeMiner:
 
     def _embed(self, texts: list[str], prompt_name: str) -> np.ndarray:
         """Returns unit vectors, float32 [texts, hidden]."""
-        prompts = isinstance(self._embedder.task, Embed) and self._embedder.task.named_prompts
-        model = self._embedder.with_prompt(prompt_name if prompts else None)
+        model = self._embedder.with_prompt(prompt_name if self._embedder.task.named_prompts else None)
         return unit_vectors(np.asarray(model.answer(model.task.arguments(texts))))

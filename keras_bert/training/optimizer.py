@@ -236,7 +236,8 @@ OPTIMIZERS = {"adamw": AdamW, "lamb": Lamb}
 
 def make_optimizer(model: keras.Model, learning_rate: float, total_steps: int, warmup_ratio: float = 0.1,
                    weight_decay: float = 0.01, accumulates: bool = False) -> AdamW:
-    """Returns the optimizer of `finetune`: `AdamW` with `WarmupDecay`, and gradients clipped to a global norm of 1.
+    """Returns the optimizer of `finetune`, built for the variables that are trainable now: `AdamW` with `WarmupDecay`,
+    and gradients clipped to a global norm of 1.
 
     Args:
         model: a built model; its biases and layer norms do not decay.
@@ -245,9 +246,6 @@ def make_optimizer(model: keras.Model, learning_rate: float, total_steps: int, w
         warmup_ratio: share of `total_steps` in which the learning rate rises, in [0, 1).
         weight_decay: decoupled weight decay per step, multiplied by the learning rate.
         accumulates: True for an `AccumulatingAdamW`.
-
-    Returns:
-        the optimizer, built for the variables that are trainable now.
     """
     schedule = WarmupDecay(learning_rate, int(total_steps * warmup_ratio), total_steps)
     optimizer = (AccumulatingAdamW if accumulates else AdamW)(schedule, weight_decay, global_clipnorm=1.0)

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_bert import kernels
-from keras_bert.arguments import Path, check_rules, not_none
+from keras_bert.arguments import check_rules, not_none
 from keras_bert.convert import open_source
 from keras_bert.data.examples import warn_of_white_space
 from keras_bert.data.tables import Rows, unread_columns
@@ -93,8 +93,9 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     # The model
     strategy = make_strategy(options, source, tokenizer, task, train, valid)
     steps = math.ceil(strategy.train_batches.steps(options.batch_size) / options.gradient_accumulation_steps)
+    preset = None if strategy.task.compares_batch else find_preset(options.model)
     used: dict[str, Any] = {
-        "learning_rate": options.learning_rate or _default_learning_rate(options.model, strategy.task),
+        "learning_rate": options.learning_rate or (preset and preset.learning_rate) or _LEARNING_RATE,
         "dropout": strategy.task.dropout if options.dropout is None else options.dropout}
     with strategy_scope(options.devices, options.batch_size, strategy.train_batches, strategy.valid_batches):
         model = _make_model(source, strategy.task, options, steps * options.epochs, **used)
@@ -109,11 +110,6 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     if options.learning_rate is None:
         lines.append(f"learning rate: {used['learning_rate']:g}, by default")
     return Prepared(options, task, tokenizer, valid, strategy, model, run, base_model, report, lines)
-
-
-def _default_learning_rate(model: Path, task: Task) -> float:
-    preset = None if task.compares_batch else find_preset(model)
-    return (preset and preset.learning_rate) or _LEARNING_RATE
 
 
 def _fields_of(options: Options, source: Source) -> dict[str, Any]:
@@ -159,11 +155,8 @@ def _check_fit(source: Source, options: Options) -> None:
 
 def _keep_head(model: BertTask, task: Task, source: Source, few_shot: bool) -> tuple[list[str], list]:
     """Gives a new model the head of the `source`, if that is for the same task, and the same labels in any order.
-
-    Returns:
-        a line that says so, or why the head is new, none if the source has no head with weights; and the variables that
-        got its weights.
-    """
+    Returns a line that says so, or why the head is new, none if the source has no head with weights; and the variables
+    that got its weights."""
     was = (read_settings(source.path)[0] if has_settings(source.path) else
            restored(source.settings | not_none(labels=source.labels), source.path)[0] if source.settings else None)
     if was is None or isinstance(was, Embed):

@@ -23,8 +23,6 @@ from keras_bert.training.checkpoints import Progress, made_with
 from keras_bert.training.data_report import report_lines
 from keras_bert.training.options import IN_MEMORY
 
-# The arguments of `finetune` that `evaluate` must be given too, see `TaskModel.encode`.
-EVALUATE_ARGUMENTS = ("data_format", "out_of_scope_label")
 VERSIONS = {"python": platform.python_version()} | made_with()
 
 
@@ -32,11 +30,8 @@ def write_report(folder: str, model: FineTuned, encoded: Encoded, progress: Prog
                  description: dict[str, Any]) -> FineTuned:
     """Scores a model on its validation examples; writes `metrics.json`, the pictures and `README.md` into the folder in
     which the model is already saved. Returns the model, if its task has a threshold with one chosen on these examples.
-
-    Args:
-        given: the arguments of `finetune` that are not defaults; `IN_MEMORY` for data without a file.
-        description: more entries of `metrics.json`, about the run.
-    """
+    `given` are the arguments of `finetune` that are not defaults, `IN_MEMORY` for data without a file; `description`
+    has more entries of `metrics.json`, about the run."""
     scores, model = model.score(encoded, choose_threshold=True)
     model.save_settings(folder)
     if isinstance(model.task, Intent):
@@ -49,8 +44,9 @@ def write_report(folder: str, model: FineTuned, encoded: Encoded, progress: Prog
                "inputs": model.task.inputs, **scores, "best_epoch": progress.best_epoch, "history": progress.history,
                "valid_examples": len(encoded.examples),
                "command": shlex.join(["keras-bert", "finetune", *as_flags(given)]) if not is_in_memory else None,
-               "columns": {name: given[name] for name in EVALUATE_ARGUMENTS if name in given}, **description,
-               "versions": VERSIONS, "attention": attention(model, encoded)}
+               # What `evaluate` must be given too, see `TaskModel.encode`.
+               "columns": {name: given[name] for name in ("data_format", "out_of_scope_label") if name in given},
+               **description, "versions": VERSIONS, "attention": attention(model, encoded)}
     drawn = write_metrics(folder, metrics, pictures.FINE_TUNING)
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(model_card(metrics, [os.path.basename(path) for path in drawn]))
@@ -94,8 +90,7 @@ LANGUAGES = {"English": "en", "Korean": "ko", "Chinese": "zh"}
 PLACEHOLDERS = {
     "text": ("a text", '"a text"'), "text_pair": ("another text", '"another text"'),
     "question": ("a question", '"a question"'), "context": ("a text", '"a text"'),
-    "prompt": ("a beginning", '"a beginning"'), "choices": ("an ending\\tanother", '["an ending", "another"]'),
-}
+    "prompt": ("a beginning", '"a beginning"'), "choices": ("an ending\\tanother", '["an ending", "another"]')}
 
 
 def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
@@ -159,8 +154,7 @@ def _scores(metrics: dict[str, Any]) -> str:
         metrics["valid_examples"])
     basis = (f"Measured on {texts:,} validation texts, after epoch {metrics['best_epoch']} of "
              f"{len(metrics['history']['loss'])}. The same texts chose the epoch: this is not a test on unseen texts.")
-    scope = metrics.get("out_of_scope")
-    if scope:
+    if scope := metrics.get("out_of_scope"):
         rows += [("out-of-scope threshold", scope["threshold"]), ("out-of-scope precision", scope["precision"]),
                  ("out-of-scope recall", scope["recall"]),
                  ("share of the texts in scope that it rejects", scope["rejected_in_scope"])]

@@ -22,8 +22,7 @@ from keras_bert import kernels
 from keras_bert.arguments import Path, Requirement, check, check_rules, to_json
 from keras_bert.data import TextBatches
 from keras_bert.errors import InputError, Option, Stopped
-from keras_bert.files.atomic import check_free
-from keras_bert.files.json_files import read_object
+from keras_bert.files import atomic, json_files
 from keras_bert.terminal import StatusLine
 from keras_bert.training.checkpoints import ADVICE, Checkpoints, Trained, changes
 
@@ -38,12 +37,8 @@ class RunOptions:
 
     @classmethod
     def checked(cls, function: Callable, arguments: dict[str, Any]) -> Self:
-        """Returns the arguments of a function in the form that JSON has, see `to_json`.
-
-        Raises:
-            InputError: an argument is out of its range, or does not fit the others, the backend or the installed
-                packages.
-        """
+        """Returns the arguments of a function in the form that JSON has, see `to_json`. Raises an InputError if one is
+        out of its range, or does not fit the others, the backend or the installed packages."""
         check(function, arguments)
         values = {name: value if name in cls.data else to_json(value) for name, value in arguments.items()}
         values["output"] = os.path.normpath(values["output"])  # a slash at the end would put the checkpoints into it
@@ -68,28 +63,22 @@ class RunOptions:
 
 
 class Output:
-    """The folder that a run writes at its end. Until then, its checkpoints are in `path`.checkpoints.
-
-    Args:
-        inputs: the files that the run reads; they must not be in the folder.
-
-    Raises:
-        InputError: the folder cannot be written. If there are checkpoints, it may exist: see `open`.
-    """
+    """The folder that a run writes at its end. Until then, its checkpoints are in `path`.checkpoints. Raises an
+    InputError if it cannot be written, or has one of the `inputs`, the files that the run reads. If there are
+    checkpoints, it may exist: see `open`."""
 
     def __init__(self, path: str, overwrite: bool, inputs: Iterable[Path] = ()) -> None:
         self.path, self.overwrite, self.checkpoints = path, overwrite, f"{path}.checkpoints"
         self._resumes = os.path.exists(self.checkpoints)
-        check_free(path, overwrite or self._resumes, inputs)
+        atomic.check_free(path, overwrite or self._resumes, inputs)
 
     def _saved(self) -> dict[str, Any]:
-        return read_object(path) if os.path.exists(path := os.path.join(self.checkpoints, "run.json")) else {}
+        return json_files.read_object(os.path.join(self.checkpoints, "run.json"))
 
     @property
     def is_of_release(self) -> bool:
         """True if the checkpoints are of version 0.3 or older, whose `run.json` has no settings."""
-        saved = self._saved()
-        return bool(saved) and "settings" not in saved
+        return bool(saved := self._saved()) and "settings" not in saved
 
     def replaces_run_of_release(self, run: dict[str, dict]) -> bool:
         """Returns True if `overwrite` replaces checkpoints of version 0.3 or older, which are of another run."""
@@ -99,10 +88,10 @@ class Output:
         """Returns the `Checkpoints`, and True if the folder is already written: an earlier process was killed before it
         removed them. Raises an InputError if the folder, or the checkpoints, are of another run."""
         checkpoints = Checkpoints(self.checkpoints, run, self.overwrite, writes)
-        metrics = read_object(os.path.join(self.path, "metrics.json")) if self._resumes else {}
+        metrics = json_files.read_object(os.path.join(self.path, "metrics.json")) if self._resumes else {}
         is_written = metrics.keys() >= {"arguments", "sha256"} and not changes(metrics, run)
         if writes and not is_written:
-            check_free(self.path, self.overwrite)
+            atomic.check_free(self.path, self.overwrite)
         return checkpoints, is_written
 
 
@@ -194,12 +183,11 @@ class TrainingLog:
 
     def write(self, step: int, split: str, scores: dict[str, float]) -> None:
         """Writes scores to the TensorBoard logs, if there is a folder for them."""
-        if self.writer is None:  # without `log_dir`, TensorBoard need not be installed
-            return
-        with self.writer.as_default(step=step):
-            for name, value in scores.items():
-                tf.summary.scalar(f"{split}/{name}", value)
-        self.writer.flush()
+        if self.writer is not None:  # without `log_dir`, TensorBoard need not be installed
+            with self.writer.as_default(step=step):
+                for name, value in scores.items():
+                    tf.summary.scalar(f"{split}/{name}", value)
+            self.writer.flush()
 
 
 # Peak operations per second in dense bfloat16 (V100 and T4: float16), from the vendors' data sheets.
@@ -241,20 +229,16 @@ _strategies: dict[frozenset[str], tf.distribute.Strategy] = {}  # at most one
 
 def strategy_scope(devices: Sequence[str] | None, batch_size: int,
                    *batches: TextBatches) -> contextlib.AbstractContextManager:
-    """Returns the scope in which to make a model whose training and validation batches are split across devices.
-
-    Raises:
-        InputError: a device does not exist, is repeated, or is another one than in an earlier call; or the batches
-            cannot be divided among the devices.
-    """
+    """Returns the scope in which to make a model whose training and validation batches are split across devices. Raises
+    an InputError if a device does not exist, is repeated, or is another one than in an earlier call; or if the batches
+    cannot be divided among the devices."""
     if not devices:
         return contextlib.nullcontext()
     here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     if not set(devices) <= set(here) or len(set(devices)) < len(devices):
         raise InputError(Option("devices"), f" must be different ones of {', '.join(here)}; got {', '.join(devices)}")
-    if batch_size % len(devices):
-        raise InputError(Option("batch_size"),
-                         f" must be a multiple of the number of devices, {len(devices)}; got {batch_size}")
+    check_rules(("batch_size", batch_size, f"a multiple of the number of devices, {len(devices)}",
+                 batch_size % len(devices) == 0))
     for name, texts in zip(("train", "valid"), batches):
         if len(texts.packed) < batch_size:
             raise InputError(Option(name), " must have at least as many texts as a batch with devices, "
@@ -264,11 +248,8 @@ def strategy_scope(devices: Sequence[str] | None, batch_size: int,
 
 def mirrored_strategy(devices: Sequence[str]) -> tf.distribute.Strategy:
     """Returns the strategy of a set of devices. A process can have one of several devices: a second one would number
-    its collective operations from the start again, and TensorFlow would take them for those of the first.
-
-    Raises:
-        InputError: this process has a strategy of several other devices.
-    """
+    its collective operations from the start again, and TensorFlow would take them for those of the first. Raises an
+    InputError if this process has a strategy of several other devices."""
     if len(devices) == 1:
         return tf.distribute.MirroredStrategy(devices)
     if frozenset(devices) not in _strategies:

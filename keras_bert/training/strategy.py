@@ -41,16 +41,11 @@ class Strategy:
     Args:
         source: the pretrained weights.
         task: the task that the model is trained for.
-        train, valid: the texts in the form that the model reads.
+        train, valid: the texts in the form that the model reads; `train_batches` and `valid_batches` are their batches.
 
     Attributes:
-        task: see above.
-        train_batches, valid_batches: the batches of the texts.
         class_weight: the weights of the losses of the classes; None if all are the same.
     """
-
-    train_batches: TextBatches
-    valid_batches: TextBatches
 
     def __init__(self, options: Options, source: Source, tokenizer: BertTokenizer, task: Task, train: Encoded,
                  valid: Encoded) -> None:
@@ -58,15 +53,15 @@ class Strategy:
         self._targets = train.targets
         self.class_weight = weights_of_classes(options, task, train.targets)
         self._is_embedder = source.kind == "embedding"
-        if options.pack:
+        if not options.pack:
+            multiple = 16 if kernels.prefers_few_shapes() else 1
+            self.train_batches = train.batched(tokenizer, multiple, drop_remainder=bool(options.devices))
+            self.valid_batches = valid.batched(tokenizer, multiple)
+        else:
             pools_last = source.config.directionality == "ltr"
             self.train_batches, self.valid_batches = (
                 PackedBatches(encoded.rows, tokenizer.pad_id, encoded.targets, task.max_length, pools_last)
                 for encoded in (train, valid))
-        else:
-            multiple = 16 if kernels.prefers_few_shapes() else 1
-            self.train_batches = train.batched(tokenizer, multiple, drop_remainder=bool(options.devices))
-            self.valid_batches = valid.batched(tokenizer, multiple)
 
     @staticmethod
     def check(path: str, examples: Sequence[Example]) -> None:
@@ -81,12 +76,7 @@ class Strategy:
         return model
 
     def remarks(self, labels: dict[str, int], steps: int, epochs: int) -> list[str]:
-        """Returns the last lines of the report on the data.
-
-        Args:
-            labels: the number of texts of each label.
-            steps: steps per epoch.
-        """
+        """Returns the last lines of the report on data with these numbers of texts by label. `steps` are per epoch."""
         return recommendation(self.task, labels) if self._is_embedder else []
 
 
