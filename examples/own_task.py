@@ -61,8 +61,8 @@ class Grades(TextTask):
         super().check(path, examples)
         for example in examples:
             if example.label not in self.labels:
-                raise keras_bert.InputError(f"{path}: row {example.row}: the grade {example.label!r} does not occur in "
-                                            "the training file")
+                raise keras_bert.InputError(f"{path}: row {example.row}: the grade {example.label!r} is not among the "
+                                            "learned grades")
 
     def targets(self, examples):
         return np.array([self.labels.index(example.label) for example in examples], np.int32)

@@ -193,7 +193,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     check(export_text_model, {"max_length": max_length, "dtype": dtype})
     dtype = dtype or ("bfloat16" if writing.encoder_of(model).compute_dtype == "bfloat16" else "float32")
     writing.check_export(model, tokenizer, path, overwrite)
-    task = task_of(model, tokenizer, task, not_none(max_length=max_length, **options))
+    task = task_of(model, tokenizer, task, not_none(max_length=max_length) | (options if task else not_none(**options)))
     task.check_tokenizer(tokenizer)
     module = TextModel(model, task, tokenizer, dtype, jit_compile)
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.

@@ -28,7 +28,7 @@ from keras_bert.terminal import print_error, quiet_tensorflow
 COMMANDS = ("finetune", "evaluate", "predict", "export", "export preprocessor", "export text-model", "export litert",
             "features", "convert", "fill-mask", "make-vocab", "make-pretraining-data", "pretrain", "serve", "verify",
             "presets")
-_OF_TASKS = ("finetune", "evaluate", "predict", "export text-model", "export litert", "convert", "serve")
+_WITHOUT_MODELS = "make-vocab", "make-pretraining-data", "presets"
 _IMPORT = Argument("import", None, "Module of your own to import, for the tasks that it registers. This runs its code.",
                    list[str], str, None, is_list=True, is_repeated=False, is_single=False, is_positional=False)
 
@@ -57,7 +57,7 @@ def run(arguments: list[str]) -> int:
     if {"-h", "--help"} & set(rest):
         return _call(lambda: print(help_of(name)), [], [], {})
     given = arguments_of(name)
-    if any(word.startswith("--import") for word in rest):  # which may register other tasks
+    if any(word.startswith(("--import", "-import")) for word in rest):  # which may register other tasks
         given = [dataclasses.replace(argument, choices=None) if argument.name == "task" else argument
                  for argument in given]
     try:
@@ -81,7 +81,7 @@ def arguments_of(name: str) -> list[Argument]:
     if hasattr(command, "API"):
         path, function = command.API
         given += read_source(os.path.join(os.path.dirname(__file__), path), function)
-    return [*given, _IMPORT] if name in _OF_TASKS else given
+    return given if name in _WITHOUT_MODELS else [*given, _IMPORT]
 
 
 def help_of(name: str) -> str:

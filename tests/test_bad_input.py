@@ -112,10 +112,10 @@ GOOD = "text\tlabel\nplay\tmusic\nturn on\tlight\n"
     ("train.tsv", GOOD, ["--text_column=sentence"], "there is no column 'sentence'; the columns are text, label"),
     ("train.tsv", "text\tlabel\nplay\tmusic\nturn on\tmusic\n", [],
      "a classifier needs at least two labels; every text has the label 'music'"),
-    ("valid.tsv", GOOD + "fly\tnone\n", [], "row 4: label 'none' does not occur in the training file; correct it, or "
+    ("valid.tsv", GOOD + "fly\tnone\n", [], "row 4: label 'none' is not among the learned labels; correct it, or "
      "if it marks texts that are out of scope, pass --out_of_scope_label='none'"),
     ("valid.conll", "play O\nkim B-person\n", ["--task=tag", "--train=places.conll"],
-     "row 1: tag 'B-person' does not occur in the training file; correct it, or add sentences with it there"),
+     "row 1: tag 'B-person' is not among the learned tags; correct it, or train on sentences with it"),
     ("train.conll", "play O\n", [], "; for tagged words, pass --task='tag'"),
     ("train.json", '{"version": "1", "data": []}', [], "; for questions as in SQuAD, pass --task='span'"),
     ("valid.tsv", GOOD, ["--out_of_scope_label=none"], "no text has the --out_of_scope_label 'none'"),

@@ -76,7 +76,7 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
     path = tmp_path / "scope.tsv"
     path.write_text(intents[1].read_text() + "what time is it today\tnone\nbook a flight\tnone\n")
     status, _, messages = run("evaluate", f"--model={trained}", f"--data={path}")
-    assert status == 1 and "row 6: label 'none' does not occur in the training file" in messages[0]
+    assert status == 1 and "row 6: label 'none' is not among the learned labels" in messages[0]
     arguments = ("evaluate", f"--model={trained}", f"--data={path}", "--out_of_scope_label=none")
     status, output, _ = run(*arguments, "--output_format=json", "--choose_threshold")
     chosen = json.loads("\n".join(output))["out_of_scope"]

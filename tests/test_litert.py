@@ -330,7 +330,7 @@ def test_the_command(trained, intents, run, tmp_path):
     data = tmp_path / "other.tsv"
     data.write_text("text\tlabel\nplay some music\tstrange\n")
     for flags, message in (
-            ([f"--data={data}"], "label 'strange' does not occur in the training file"),
+            ([f"--data={data}"], "label 'strange' is not among the learned labels"),
             (["--out_of_scope_label=x"], "--out_of_scope_label must be left out without --data"),
             (["--max_loss=2"], "--max_loss must be left out without --data"),
             ([f"--data={tmp_path / 'none.tsv'}"], "none.tsv")):

@@ -118,7 +118,7 @@ def test_invalid_files_of_goemotions(tmp_path, columns, message):
     *(([("a", cell), ("b", cell)], [("a", cell)], {}, f"train: must not have both labels, {labels}, in every row")
       for cell, labels in (([1, 0], "0 and 1"), ("False,True", "False and True"), ("0.0,1.0", "0.0 and 1.0"))),
     ([("a", ["x"])], [("b", ["x"]), ("c", ["z"])], {},
-     "valid: row 2: label 'z' does not occur in the training file; correct it, or add texts with it there"),
+     "valid: row 2: label 'z' is not among the learned labels; correct it, or train on texts with it"),
     ([("a", ["x"])], [("b", [])], {}, "valid: scores need texts with labels; no row has one"),
     (FLAGS, FLAGS, {"task": "classify", "label_columns": ["x"]}, "label_columns must be left out unless task is multi"),
     (FLAGS, FLAGS, {"label_delimiter": "ab"}, "label_delimiter must be one character, no quote or white space"),

@@ -17,6 +17,7 @@ from keras_bert.inference.lite_model import LiteModel, LiteRTModel
 from keras_bert.inference.saved_model import Exported, SavedModel
 from keras_bert.layers import BertLayer
 from keras_bert.training import FineTuned, finetune
+from keras_bert.training.report import model_card
 
 import zoo
 from conftest import SMALL, interrupted_after, randomize
@@ -86,6 +87,8 @@ def test_it_learns_and_says_so(grader, own_task, tmp_path):
     assert finetune(ROWS, ROWS, model=grader, task=task, output=tmp_path / "more", epochs=1).task == task
     with pytest.raises(InputError, match="max_length must be left out with a task that has its fields"):
         finetune(ROWS, ROWS, model=grader, task=task, output=tmp_path / "again", max_length=9)
+    with pytest.raises(InputError, match="row 1: the grade '9' is not among the learned grades"):
+        finetune([("play", "9")], ROWS, model=grader, task=task, output=tmp_path / "again")
 
 
 def test_who_does_not_import_it_is_told(grader, tmp_path, monkeypatch, run):
@@ -95,10 +98,12 @@ def test_who_does_not_import_it_is_told(grader, tmp_path, monkeypatch, run):
     monkeypatch.setenv(tasks.IMPORT, "")  # which the command line sets
     monkeypatch.setitem(tasks.TASKS, "grades", None)
     del tasks.TASKS["grades"]
-    with pytest.raises(InputError, match="task must be one of classify, .*; got 'grades'.* first: import=MODULE"):
+    with pytest.raises(InputError, match="task must be one of .*; got 'grades'.*a command by --import=MODULE"):
         tasks.read_settings(tmp_path / "copy")
-    status, _, messages = run("predict", "--import=nowhere", "--model=copy", "a")
-    assert status == 1 and "--import=nowhere must be a module that Python finds" in messages[0]
+    for command in (["predict", "--import=nowhere", "--model=copy", "a"], ["verify", "--import=nowhere", "copy"],
+                    ["finetune", "-import=nowhere", "--task=new", "--train=x", "--model=x", "--output=x"]):
+        status, _, messages = run(*command)
+        assert status == 1 and "--import=nowhere must be a module that Python finds" in messages[0]
 
 
 @pytest.mark.parametrize("changes, message", [
@@ -108,5 +113,13 @@ def test_a_task_has_a_name_and_an_output_of_its_own(own_task, changes, message):
     other = dataclasses.dataclass(frozen=True)(type("Other", (own_task.Grades,), {"name": "other"} | changes))
     with pytest.raises(InputError, match=message):
         tasks.register_task(other)
-    with pytest.raises(InputError, match="must be a subclass of Task and a dataclass"):
-        tasks.register_task(object)
+    for no_dataclass in object, type("Other", (own_task.Grades,), {"name": "other"}):
+        with pytest.raises(InputError, match="must be a subclass of Task and a dataclass"):
+            tasks.register_task(no_dataclass)
+    with pytest.raises(InputError, match="must state its name; Other does not"):
+        tasks.register_task(dataclasses.dataclass(frozen=True)(type("Other", (tasks.TextTask,), {})))
+
+
+def test_a_card_of_inputs_with_names_of_their_own(grader):
+    metrics = json.loads((grader / "metrics.json").read_text()) | {"inputs": ["title"]}
+    assert 'model.predict(["a text"])[0]' in model_card(metrics, [])

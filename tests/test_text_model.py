@@ -14,6 +14,7 @@ from keras_bert.export import export_text_model
 from keras_bert.export.checking import PASSED
 from keras_bert.export.text_model import TextModel
 from keras_bert.export.verify import verify
+from keras_bert.inference.saved_model import SavedModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertEmbedder, BertPretrainer
 from keras_bert.tasks import Classify
@@ -22,7 +23,7 @@ from keras_bert.weights import sentence_transformers
 from keras_bert.weights.format import Weights
 
 import zoo
-from conftest import TINY, TINY_VOCABULARY, randomize
+from conftest import TINY, TINY_VOCABULARY, change_json, randomize
 
 TEXTS = ["play some music", "", "turn the lamp off please " * 40, "각각의 집 é!", " \t\n"]
 
@@ -48,6 +49,21 @@ def test_pairs_are_cut_as_in_training(tuned, tokenizer):
     assert "in_scope" not in answers
     with pytest.raises(tf.errors.InvalidArgumentError, match="text and text_pair must have the same batch size"):
         answer(tf.constant(["a"]), tf.constant(["b", "c"]))
+
+
+def test_none_as_an_option_leaves_out_what_the_task_has(tuned, tmp_path):
+    tuned.export(tmp_path / "out", threshold=None)
+    assert tuned.task.threshold and "in_scope" not in zoo.loaded(str(tmp_path / "out")).signatures[
+        "serving_default"].structured_outputs
+
+
+def test_a_damaged_description_is_refused_or_left_out(exported, run, tmp_path):
+    mark = zoo.copy(exported, tmp_path / "copy") / "assets.extra/keras_bert_row_wise.json"
+    change_json(mark, display="constructor")
+    assert SavedModel(str(tmp_path / "copy"), 1).display == "label"
+    change_json(mark, task=[1])
+    status, _, messages = run("predict", f"--model={tmp_path / 'copy'}", "a")
+    assert status == 1 and len(messages) == 1 and "'task' must be an object; got [1]" in messages[0], messages
 
 
 def by_ids(loaded, tokenizer):

@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import json
 import os
+import typing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -19,9 +20,11 @@ from keras_bert.arguments import AggregationStrategy, Path, check_rules
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
 from keras_bert.files.digests import file_digest
+from keras_bert.files.json_files import Record
 from keras_bert.inference import served_model
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, ServedModel, Signature, Spec
 from keras_bert.tasks import TASKS, Span, read_labels, restored
+from keras_bert.tasks.base import Display
 
 _BATCH = 32  # texts that `Exported` answers in a call
 
@@ -66,7 +69,7 @@ class SavedModel(ServedModel):
                 row_wise=signatures.keys() & {*marked, *row_wise}, padded=marked,
                 split_texts=set(mark.get("split_texts", ())), prompt_tokens=mark.get("prompt_tokens", {}),
                 config=self._config, labels=_asset(path, "labels.json", []), vocabulary=tokens, timeout_s=timeout_s,
-                display=mark.get("display") or _display(signatures))
+                display=mark["display"] if mark.get("display") in typing.get_args(Display) else _display(signatures))
             self.task: dict[str, Any] | None = mark.get("task")
             self.is_unmarked = bool(self._config and tokens and not marked)
             if warm_up:
@@ -132,7 +135,10 @@ def _read_mark(path: str) -> dict[str, Any]:
     since version 0.4 also the settings of the `task` without its labels, and its `display`."""
     mark = _asset(path, "keras_bert_row_wise.json", None, folder="assets.extra")
     is_same = mark and file_digest(os.path.join(path, "saved_model.pb")) == mark["saved_model_sha256"]
-    return mark if is_same else {"signatures": []}
+    if not is_same:
+        return {"signatures": []}
+    Record(path, "keras_bert_row_wise.json", mark).get("task", dict | None)
+    return mark
 
 
 def _display(signatures: Mapping[str, Signature]) -> str:

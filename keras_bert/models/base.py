@@ -10,7 +10,7 @@ import keras
 
 from keras_bert import kernels
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError, Option, first_line
+from keras_bert.errors import InputError, first_line
 from keras_bert.files.paths import check_model_folder, version_number
 from keras_bert.layers.base import FreezableLayer, change_encoder, combine_policies, freeze, own_layers, zero_weights
 from keras_bert.layers.bert import BertLayer, Inputs
@@ -118,8 +118,8 @@ def load_model(folder: Path, **changes: Any) -> BertTask:
     name, module = config.get("registered_name"), config.get("module")
     package, separator, kind = str(name).partition(">")
     if separator and package != "keras_bert" and keras.saving.get_registered_object(name) is None:
-        raise InputError(f"{path}: its model is a {kind} of the module {module}, which must be imported first: pass ",
-                         Option(f"import={module}"))
+        raise InputError(f"{path}: its model is a {kind!r:.100}; import the module first that defines it, by its own "
+                         f"words {module!r:.100}; a command by --import=MODULE")
     try:
         with zero_weights():
             model = keras.saving.deserialize_keras_object(config)

@@ -1,6 +1,5 @@
 """Downstream tasks: reading data files, encoding inputs and targets, decoding answers, and scoring."""
 
-import dataclasses
 import importlib
 import inspect
 import os
@@ -38,8 +37,10 @@ def register_task(task: T) -> T:
     Raises:
         InputError: another task has its name or its `output`, or the class is no such dataclass.
     """
-    if not (isinstance(task, type) and issubclass(task, Task) and dataclasses.is_dataclass(task)):
-        raise InputError(f"a task must be a subclass of Task and a dataclass; got {task!r:.100}")
+    if not (isinstance(task, type) and issubclass(task, Task) and "__dataclass_fields__" in vars(task)):
+        raise InputError(f"a task must be a subclass of Task and a dataclass itself; got {task!r:.100}")
+    if missing := [name for name in ("name", "main", "output", "lite_outputs") if not hasattr(task, name)]:
+        raise InputError(f"a task must state its {missing[0]}; {task.__qualname__} does not")
     others = [other for other in TASKS.values() if (other.__module__, other.__qualname__) != (
         task.__module__, task.__qualname__)]  # a module may be run again
     if used := [other for other in others if task.name == other.name or task.output == other.output]:

@@ -208,8 +208,8 @@ class Classify(LabelTask):
         known = {*self.labels, out_of_scope}
         for example in examples:
             if example.label not in known:
-                raise InputError(f"{path}: row {example.row}: label {example.label!r} does not occur in the training "
-                                 "file; correct it, or if it marks texts that are out of scope, pass ",
+                raise InputError(f"{path}: row {example.row}: label {example.label!r} is not among the learned "
+                                 "labels; correct it, or if it marks texts that are out of scope, pass ",
                                  Option(f"out_of_scope_label={example.label!r}"))
         if all(example.label == out_of_scope for example in examples):
             raise InputError(f"{path}: scores need texts in scope; every row has the label {out_of_scope!r}")

@@ -280,6 +280,7 @@ class Embed(WindowTask):
     def loss_arguments(self) -> dict[str, Any]:
         from keras_bert.models.embedding_losses import LOSSES
 
+        check_rules(("task", self, ["an object with a loss_name: ", " or ".join(LOSSES)], self.loss_name is not None))
         return {"loss": LOSSES[str(self.loss_name)]}
 
     def encode_in_graph(self, outputs: Tensor, mask: Tensor) -> Answers:

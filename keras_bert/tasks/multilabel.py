@@ -127,8 +127,8 @@ class MultiLabel(LabelTask):
         for example in examples:
             for label in example.label:
                 if label not in self.labels:
-                    raise InputError(f"{path}: row {example.row}: label {label!r} does not occur in the training file; "
-                                     "correct it, or add texts with it there")
+                    raise InputError(f"{path}: row {example.row}: label {label!r} is not among the learned labels; "
+                                     "correct it, or train on texts with it")
         if not any(example.label for example in examples):
             raise InputError(f"{path}: scores need texts with labels; no row has one")
 

@@ -127,8 +127,8 @@ class Tag(SplittingTask):
         for example in examples:
             for tag in example.tags or ():
                 if tag not in self.labels:
-                    raise InputError(f"{path}: row {example.row}: tag {tag!r} does not occur in the training file; "
-                                     "correct it, or add sentences with it there")
+                    raise InputError(f"{path}: row {example.row}: tag {tag!r} is not among the learned tags; "
+                                     "correct it, or train on sentences with it")
 
     def label(self, example: TaggedExample | TaggedText) -> list[str] | None:
         """Returns the tags of a text without those of white space, which does not distinguish texts."""

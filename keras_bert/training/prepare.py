@@ -70,6 +70,8 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
         files = NegativeMiner(options.mine_negatives).add(files, task_class(**fields).same_texts(tokenizer))
         mined = Rows("negatives", [vars(example) for examples in files for example in examples])
     task = options.given_task or task_class.from_examples(options.train, files[0], **fields)
+    if options.given_task:
+        task.check(options.train, files[0])
     task.check_tokenizer(tokenizer)
     if is_of_release and hasattr(task, "labels") and not options.label_columns:  # a tagger's by their types
         of_type: Any = (lambda label: (label[2:], label)) if isinstance(task, Tag) else None

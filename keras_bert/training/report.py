@@ -97,7 +97,7 @@ def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
     """Returns a model card, from the content of `metrics.json` and the names of the pictures in the card's folder."""
     pipeline, title, description = TASKS[metrics["task"]].card
     base, base_model = _base_model(metrics["base_model"])
-    commands, calls = zip(*(PLACEHOLDERS[name] for name in metrics["inputs"]))
+    commands, calls = zip(*(PLACEHOLDERS.get(name, PLACEHOLDERS["text"]) for name in metrics["inputs"]))
     columns = metrics["columns"]
     names = metrics.get("classes") or metrics.get("labels")
     count = f"{len(names):,} " if names else ""
