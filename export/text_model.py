@@ -133,7 +133,7 @@ class TextModel(writing.CallablePart):
         serve = with_prompt(task.default_prompt) if named_prompts else answer_texts
         super().__init__(serve if task.root is None else tf.function(
             lambda *texts: serve(*texts)[task.root], input_signature=texts, autograph=False))
-        self.serve = serve
+        self.serve: Any = serve
         self.prompted = {name: with_prompt(prompt) for name, prompt in named_prompts.items()}
         self.weights = weights
         shape = [*texts[-1].shape, None]  # a row of ids for each text
@@ -196,6 +196,10 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     task = task_of(model, tokenizer, task, not_none(max_length=max_length) | (options if task else not_none(**options)))
     task.check_tokenizer(tokenizer)
     module = TextModel(model, task, tokenizer, dtype, jit_compile)
+    if task.name in TASKS and (computed := sorted(module.serve.get_concrete_function().structured_outputs)) != (
+            declared := sorted(task.exported_outputs)):
+        raise InputError(f"the graph of the task {task.name} must compute its exported_outputs, {', '.join(declared)}; "
+                         f"got {', '.join(computed)}")
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
     signatures = {"serving_default": module.serve, "encode": module.encode}
     if task.explains:

@@ -154,7 +154,8 @@ def _reword(error: Exception, given: list[Argument]) -> object:
         name, value = re.findall(r"^flag --(\w+)=(.*?): ", str(error), re.DOTALL)[0]
         argument = next(argument for argument in given if argument.name == name)
         rule = f"one of {', '.join(argument.choices)}" if argument.choices else NAMES[argument.kind]
-        return f"--{name} must be {rule}; got {value!r}{did_you_mean(value, argument.choices or ())}"
+        own = "; for a task of your own, pass --import=MODULE" * (name == "task")
+        return f"--{name} must be {rule}; got {value!r}{did_you_mean(value, argument.choices or ())}{own}"
     return error
 
 

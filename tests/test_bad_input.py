@@ -37,7 +37,7 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
     (["export", "textmodel"], 2, ["got 'textmodel'; did you mean export text-model?"]),
     (["--model=x", "predict"], 2, ["'--model=x' is not a command; give the command first"]),
     (["finetune", "--task=ner"], 2, ["--task must be one of intent, classify, multilabel, regress, tag, span, choice, "
-                                     "embed, rerank; got 'ner'; did you mean tag?"]),
+                                     "embed, rerank; got 'ner'; did you mean tag?; for a task of your own, pass --"]),
     (["finetune", "--init_from=x"], 2, ["there is no flag --init_from; did you mean --model?"]),
     (["pretrain", "--recompute"], 2, ["did you mean --gradient_checkpointing?"]),
     (["finetune", "--recompute"], 2, ["there is no flag --recompute; see"]),

@@ -116,8 +116,20 @@ def test_a_task_has_a_name_and_an_output_of_its_own(own_task, changes, message):
     for no_dataclass in object, type("Other", (own_task.Grades,), {"name": "other"}):
         with pytest.raises(InputError, match="must be a subclass of Task and a dataclass"):
             tasks.register_task(no_dataclass)
-    with pytest.raises(InputError, match="must state its name; Other does not"):
-        tasks.register_task(dataclasses.dataclass(frozen=True)(type("Other", (tasks.TextTask,), {})))
+    for bases, members, message in (
+            ((tasks.TextTask,), {}, "must define name, main, output, lite_outputs, .*cells; Other does not"),
+            ((own_task.Grades,), {"name": "other", "output": "x", "display": "bars"}, "must be one of .*'bars'")):
+        with pytest.raises(InputError, match=message):
+            tasks.register_task(dataclasses.dataclass(frozen=True)(type("Other", bases, members)))
+
+
+def test_outputs_that_the_graph_lacks(own_task, tmp_path):
+    model = FineTuned(own_task.Grades(16, ["1", "2"]).new_head(BertLayer(SMALL), 0.1), zoo.make("mean").tokenizer,
+                      own_task.Grades(16, ["1", "2"]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(own_task.Grades.exported_outputs, "words", (np.int32, "B"))
+        with pytest.raises(InputError, match="must compute its exported_outputs, grade, .*words; got grade, label"):
+            model.export(tmp_path / "out")
 
 
 def test_a_card_of_inputs_with_names_of_their_own(grader):

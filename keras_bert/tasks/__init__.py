@@ -4,14 +4,14 @@ import importlib
 import inspect
 import os
 import sys
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from keras_bert.arguments import Path, check, did_you_mean
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files.json_files import Record, read_json, read_object, write_json
 from keras_bert.files.paths import at
-from keras_bert.tasks.base import Answers, Card, Encoded, Task, run_model
+from keras_bert.tasks.base import Answers, Card, Display, Encoded, Task, run_model
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction, TextTask
 from keras_bert.tasks.embed import Embed, EmbedExample
@@ -27,6 +27,8 @@ TASKS = {task.name: task for task in _ALL}
 SETTINGS, _LABELS = "settings.json", "labels.json"
 IMPORT = "KERAS_BERT_IMPORT"  # tells the processes of a command which modules --import names
 run = run_model  # its name in version 0.2
+_NEEDED = ("name", "main", "output", "lite_outputs", "exported_outputs", "iterate", "example", "encode", "new_head",
+           "loss_arguments", "answers", "answer_of", "exported_rows", "score", "record", "cells")
 T = TypeVar("T", bound=type[Task])
 
 
@@ -35,12 +37,15 @@ def register_task(task: T) -> T:
     its own tasks: `finetune`, the folders that it writes and, after `--import=MODULE`, the command line.
 
     Raises:
-        InputError: another task has its name or its `output`, or the class is no such dataclass.
+        InputError: another task has its name or its `output`, the class is no such dataclass, or lacks a member.
     """
     if not (isinstance(task, type) and issubclass(task, Task) and "__dataclass_fields__" in vars(task)):
         raise InputError(f"a task must be a subclass of Task and a dataclass itself; got {task!r:.100}")
-    if missing := [name for name in ("name", "main", "output", "lite_outputs") if not hasattr(task, name)]:
-        raise InputError(f"a task must state its {missing[0]}; {task.__qualname__} does not")
+    defined = inspect.getattr_static
+    if missing := [name for name in _NEEDED if defined(task, name, None) is defined(Task, name, None)]:
+        raise InputError(f"a task must define {', '.join(missing)}; {task.__qualname__} does not")
+    if task.display not in (displays := get_args(Display)):
+        raise InputError(f"the display of a task must be one of {', '.join(displays)}; got {task.display!r:.100}")
     others = [other for other in TASKS.values() if (other.__module__, other.__qualname__) != (
         task.__module__, task.__qualname__)]  # a module may be run again
     if used := [other for other in others if task.name == other.name or task.output == other.output]:

@@ -95,7 +95,10 @@ PLACEHOLDERS = {
 
 def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
     """Returns a model card, from the content of `metrics.json` and the names of the pictures in the card's folder."""
-    pipeline, title, description = TASKS[metrics["task"]].card
+    task = TASKS[metrics["task"]]
+    pipeline, title, description = task.card
+    own = "" if task.__module__.startswith("keras_bert.") else (
+        " Commands need `--import=MODULE`, with the module that registers the task; in Python, import it first.")
     base, base_model = _base_model(metrics["base_model"])
     commands, calls = zip(*(PLACEHOLDERS.get(name, PLACEHOLDERS["text"]) for name in metrics["inputs"]))
     columns = metrics["columns"]
@@ -114,7 +117,7 @@ def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
             pipeline=pipeline, task=metrics["task"], title=count + title, description=description.format(count),
             base=base, model=base_model, data=_data(metrics), scores=_scores(metrics),
             details="".join(f"{part}\n\n" for part in details), training=_training(metrics),
-            predict=_predict(commands),
+            predict=_predict(commands), own=own,
             flags="".join(f" {shlex.quote(flag)}" for flag in as_flags(columns)),
             columns="".join(f", {name}={value!r}" for name, value in columns.items()),
             texts=", ".join(f"[{call}]" for call in calls))
