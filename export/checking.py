@@ -65,8 +65,11 @@ def _outputs(model: Loaded, _: Path) -> str:
     config = model.runner.config
     rule = model.task.lite_outputs
     most = config.max_position_embeddings
+    own = {axis: size for name, axes in rule.items()
+           for axis, size in zip(axes, model.runner.outputs[name]["shape_signature"])}
     for batch, length in ((1, min(3, most)), (3, min(7, most)), (2, most)):
-        sizes = {"B": batch, "S": length, "L": len(getattr(model.task, "labels", ())), "H": config.hidden_size, "1": 1}
+        sizes = own | {
+            "B": batch, "S": length, "L": len(getattr(model.task, "labels", ())), "H": config.hidden_size, "1": 1}
         shapes = {name: [sizes[size] for size in shape] for name, shape in rule.items()}
         found = model.runner(_ids(model, batch, length))
         found_shapes = {name: list(array.shape) for name, array in found.items()}

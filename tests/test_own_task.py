@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from keras_bert import tasks
 from keras_bert.errors import InputError
+from keras_bert.export.checking import FAILED, verify_litert
 from keras_bert.inference.lite_model import LiteModel, LiteRTModel
 from keras_bert.inference.saved_model import Exported, SavedModel
 from keras_bert.layers import BertLayer
@@ -63,6 +64,8 @@ def test_all_runtimes_give_the_same_answers(own_task, options, tmp_path):
     assert len({*wanted.argmax(axis=1)}) > 1
     model.export(tmp_path / "saved")
     model.export_litert(tmp_path / "lite")
+    lite = LiteModel.load(tmp_path / "lite")
+    assert FAILED not in {result.status for result in verify_litert(lite, tmp_path / "lite")}
     graph = tf.saved_model.load(str(tmp_path / "saved"))(tf.constant(TEXTS))
     served = LiteRTModel(str(tmp_path / "lite"), 1), SavedModel(str(tmp_path / "saved"), 1)
     inputs = {"text": np.array([text.encode() for text in TEXTS], object)}
@@ -71,11 +74,11 @@ def test_all_runtimes_give_the_same_answers(own_task, options, tmp_path):
         np.testing.assert_array_equal(outputs["grade"], wanted.argmax(axis=1))
     assert {one.display for one in served} == {"label"} and {tuple(one.labels) for one in served} == {tuple("1234")}
     expected = [answer["label"] for answer in model.predict(TEXTS)]
-    for other in LiteModel.load(tmp_path / "lite"), Exported(str(tmp_path / "saved")):
+    for other in lite, Exported(str(tmp_path / "saved")):
         answers, _ = other.answer_with_cuts(model.task.arguments(TEXTS))
         assert [answer["label"] for answer in answers] == expected
     assert [label.decode() for label in graph["label"].numpy()] == expected
-    assert LiteModel.load(tmp_path / "lite").evaluate(ROWS) == pytest.approx(model.evaluate(ROWS), abs=1e-5)
+    assert lite.evaluate(ROWS) == pytest.approx(model.evaluate(ROWS), abs=1e-5)
 
 
 @pytest.mark.usefixtures("eager")
