@@ -19,7 +19,7 @@ import pathlib
 import re
 import sys
 
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 quiet_tensorflow()
 

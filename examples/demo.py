@@ -8,7 +8,7 @@ import pathlib
 import sys
 import time
 
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 quiet_tensorflow()
 

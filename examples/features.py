@@ -11,7 +11,7 @@ texts are those with the highest cosine similarity. To save vectors:
 import argparse
 import pathlib
 
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 quiet_tensorflow()
 

@@ -15,7 +15,7 @@ import json
 import pathlib
 import statistics
 
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 quiet_tensorflow()
 

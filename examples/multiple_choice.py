@@ -9,7 +9,7 @@ The files are those of one fold (https://github.com/Websail-NU/CODAH). Scores to
 import argparse
 import os
 
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 quiet_tensorflow()
 

@@ -14,7 +14,7 @@ import argparse
 import os
 import tempfile
 
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 quiet_tensorflow()
 

@@ -10,7 +10,7 @@ answer; those of KorQuAD and XQuAD have the same format. Scores to expect: docs/
 import argparse
 import os
 
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 quiet_tensorflow()
 

@@ -12,7 +12,7 @@ import argparse
 import pathlib
 import time
 
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 quiet_tensorflow()
 

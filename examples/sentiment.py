@@ -10,7 +10,7 @@ docs/scores.md.
 import argparse
 import os
 
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 quiet_tensorflow()
 

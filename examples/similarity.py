@@ -9,7 +9,7 @@ The files are GLUE's (https://gluebenchmark.com/tasks), columns `sentence1`, `se
 import argparse
 import os
 
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 quiet_tensorflow()
 

@@ -21,7 +21,8 @@ from keras_bert import __version__
 from keras_bert.arguments import NAMES, as_list, check_value, did_you_mean
 from keras_bert.errors import InputError, InputWarning, Stopped
 from keras_bert.flags import Argument, read, read_source
-from keras_bert.terminal import print_error, quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
+from keras_bert.terminal import print_error
 
 # Each command is the function `run` of its module; the arguments are the flags. `*name` gets the texts or paths after
 # the flags; `**name` stands for the arguments of the function that the module's `API` names.

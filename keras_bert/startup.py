@@ -1,6 +1,7 @@
-"""What `import keras_bert` sets before TensorFlow and Keras are imported."""
+"""What is set before TensorFlow and Keras are imported."""
 
 import functools
+import glob
 import importlib
 import os
 import platform
@@ -25,6 +26,17 @@ def enable_onednn() -> None:
     fine-tuning takes 1.4 to 1.6 times as long without them. Results differ by rounding."""
     if platform.machine() in ("x86_64", "AMD64") and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
+
+
+def quiet_tensorflow() -> None:
+    """Hides TensorFlow's log notes and warnings by setting TF_CPP_MIN_LOG_LEVEL, unless it is already set. TensorFlow
+    2.21 writes a few before it reads that variable.
+
+    Errors are shown only if there is an NVIDIA device, because every program would log one about a missing device. Call
+    this before anything imports TensorFlow.
+    """
+    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"))  # the second is for WSL
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or ("2" if has_gpu else "3")
 
 
 def register_classes(*_: Any) -> None:

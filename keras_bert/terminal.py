@@ -1,8 +1,6 @@
-"""What the commands write to the terminal, and their orderly stop."""
+"""Progress output of the commands, and their orderly stop."""
 
 import contextlib
-import glob
-import os
 import signal
 import sys
 import time
@@ -16,17 +14,6 @@ def print_error(message: object) -> None:
     """Writes a line to standard error. Drops it if that fails, for example because the disk is full."""
     with contextlib.suppress(OSError):
         print(f"keras-bert: {message}", file=sys.stderr, flush=True)
-
-
-def quiet_tensorflow() -> None:
-    """Hides TensorFlow's log notes and warnings by setting TF_CPP_MIN_LOG_LEVEL, unless it is already set. TensorFlow
-    2.21 writes a few before it reads that variable.
-
-    Errors are shown only if there is an NVIDIA device, because every program would log one about a missing device. Call
-    this before anything imports TensorFlow.
-    """
-    has_gpu = bool(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"))  # the second is for WSL
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or ("2" if has_gpu else "3")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from keras_bert import startup, terminal
+from keras_bert import startup
 
 ROOT = pathlib.Path(__file__).parents[1]
 
@@ -30,7 +30,7 @@ def test_the_level_of_the_log(monkeypatch, devices, given, level):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     if given is not None:
         monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", given)
-    terminal.quiet_tensorflow()
+    startup.quiet_tensorflow()
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == level
 
 
@@ -68,7 +68,7 @@ def test_onednn_is_left_alone_once_tensorflow_is_imported(tmp_path):
 
 @pytest.mark.slow("a server that imports Keras, or shows notes of the real TensorFlow")
 def test_a_server_does_not_import_keras():
-    done = run("import keras_bert.serving.worker, sys; keras_bert.terminal.quiet_tensorflow(); "
+    done = run("import keras_bert.serving.worker, sys; keras_bert.startup.quiet_tensorflow(); "
                "assert 'tensorflow' not in sys.modules; keras_bert.serving.worker.import_tensorflow(); "
                "assert not [name for name in sys.modules if name[:5] == 'keras' and name[:10] != 'keras_bert']; "
                "import keras, tensorflow as tf; assert tf.keras.layers.Dense is keras.layers.Dense; "

@@ -19,8 +19,9 @@ from keras_bert.files import atomic, digests, json_files
 from keras_bert.files.paths import find_texts
 from keras_bert.inference.answering import AnsweringModel, load_answering_model
 from keras_bert.processes import available_cores, map_in_order
+from keras_bert.startup import quiet_tensorflow
 from keras_bert.tasks import Task
-from keras_bert.terminal import ProgressLine, print_error, quiet_tensorflow, stoppable
+from keras_bert.terminal import ProgressLine, print_error, stoppable
 
 SETTINGS = "predict.json"
 INVALID = "invalid"  # folder of the rows that were left out

@@ -11,7 +11,7 @@ import sys
 from typing import cast
 
 from keras_bert.serving import logs
-from keras_bert.terminal import quiet_tensorflow
+from keras_bert.startup import quiet_tensorflow
 
 logs.configure(pipe=2)
 
