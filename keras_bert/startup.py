@@ -47,7 +47,8 @@ def register_classes(*_: Any) -> None:
         sys.meta_path = [finder for finder in sys.meta_path if finder is not _FINDER]
         for module, names in _CLASSES.items():
             for name in names:
-                later = types.SimpleNamespace(from_config=functools.partial(_from_config, module, name))
+                # A class, because KerasHub calls `issubclass` for each registered object.
+                later = type(name, (), {"from_config": staticmethod(functools.partial(_from_config, module, name))})
                 saving.get_custom_objects().setdefault(f"keras_bert>{name}", later)
     elif _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)

@@ -39,7 +39,8 @@ def test_the_level_of_the_log(monkeypatch, devices, given, level):
 @pytest.mark.parametrize("imports", ["import keras, keras_bert", "import keras_bert, keras", "import keras_bert",
                                      "import keras_bert, tensorflow", "from keras_bert import BertLayer"])
 def test_keras_loads_a_model_after_imports_in_any_order(trained_once, imports):
-    done = run(f"{imports}; from keras.models import load_model; "
+    done = run(f"{imports}; from keras.models import load_model; from keras.saving import get_custom_objects; "
+               "assert all(issubclass(one, object) for one in get_custom_objects().values()); "  # as KerasHub does
                f"print(type(load_model({str(trained_once / 'model.keras')!r})))")
     assert done.stdout == "<class 'keras_bert.models.heads.BertClassifier'>\n", done.stderr
 
