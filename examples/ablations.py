@@ -19,9 +19,9 @@ import pathlib
 import re
 import sys
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import keras
 from ablations_parts.encoders import SideBySide, WithLstm, as_pretrained, untrained

@@ -8,9 +8,9 @@ import pathlib
 import sys
 import time
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import numpy as np
 import tensorflow_hub as hub

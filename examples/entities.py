@@ -10,9 +10,9 @@ line between sentences. Scores to expect: docs/scores.md.
 import argparse
 import os
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import tensorflow as tf
 

@@ -11,9 +11,9 @@ texts are those with the highest cosine similarity. To save vectors:
 import argparse
 import pathlib
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import numpy as np
 

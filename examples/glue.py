@@ -15,9 +15,9 @@ import json
 import pathlib
 import statistics
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import keras_bert
 

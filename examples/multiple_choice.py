@@ -9,9 +9,9 @@ The files are those of one fold (https://github.com/Websail-NU/CODAH). Scores to
 import argparse
 import os
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import tensorflow as tf
 

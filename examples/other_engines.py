@@ -14,9 +14,9 @@ import argparse
 import os
 import tempfile
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import keras
 import numpy as np

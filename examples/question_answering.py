@@ -10,9 +10,9 @@ answer; those of KorQuAD and XQuAD have the same format. Scores to expect: docs/
 import argparse
 import os
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import tensorflow as tf
 

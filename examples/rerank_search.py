@@ -14,9 +14,9 @@ import json
 import pathlib
 import time
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import faiss
 import numpy as np

@@ -12,9 +12,9 @@ import argparse
 import pathlib
 import time
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import numpy as np
 

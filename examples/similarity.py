@@ -9,9 +9,9 @@ The files are GLUE's (https://gluebenchmark.com/tasks), columns `sentence1`, `se
 import argparse
 import os
 
-from keras_bert.startup import quiet_tensorflow
+from keras_bert import startup
 
-quiet_tensorflow()
+startup.quiet_tensorflow()
 
 import tensorflow as tf
 
