@@ -103,7 +103,7 @@ def check_rules(*rules: Requirement) -> None:
             raise InputError(Option(name), " must be ", *as_list(rule), f"; got {value!r}")
 
 
-# Names in other libraries and in older versions, and what they are called here, if difflib does not find that.
+# Names in other libraries and in older versions, and the names here, where difflib does not find these.
 _OTHER_NAMES = {"accumulate": "gradient_accumulation_steps", "data": ("train", "input"), "data_dir": ("train", "input"),
                 "format": "output_format", "from": "model", "init_checkpoint": "model", "init_from": "model",
                 "label": "label_column", "layout": "data_format", "lr": "learning_rate", "model_name_or_path": "model",

@@ -29,7 +29,7 @@ from keras_bert.terminal import print_error
 COMMANDS = ("finetune", "evaluate", "predict", "export", "export preprocessor", "export text-model", "export litert",
             "features", "convert", "fill-mask", "make-vocab", "make-pretraining-data", "pretrain", "serve", "verify",
             "presets")
-_WITHOUT_MODELS = "make-vocab", "make-pretraining-data", "presets"
+_WITHOUT_MODELS = "export preprocessor", "make-vocab", "make-pretraining-data", "presets"
 _IMPORT = Argument("import", None, "Module of your own to import, for the tasks that it registers. This runs its code.",
                    list[str], str, None, is_list=True, is_repeated=False, is_single=False, is_positional=False)
 

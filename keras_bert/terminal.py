@@ -59,8 +59,8 @@ class StatusLine(contextlib.AbstractContextManager):
 
 class ProgressLine(StatusLine):
     """A status line of the share of the work that is done, the number of results, called `unit`, results a second and
-    the time left. The speed leaves out the time until the first results, which is mostly one of starting; it is shown
-    when half of that time has passed again."""
+    the time left. The speed leaves out the time until the first results, which is mostly start-up; it is shown once
+    half as much time again has passed."""
 
     def __init__(self, unit: str, stream: TextIO | None = None) -> None:
         super().__init__(stream)

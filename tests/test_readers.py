@@ -62,6 +62,14 @@ def test_all_tables_read_alike(tmp_path, rows, bom, end):
         assert examples == expected, suffix
 
 
+def test_parquet_files_name_their_classes_beside_lists_of_lists(tmp_path):
+    features = {"label": {"names": ["off", "on"], "_type": "ClassLabel"}, "boxes": [[{"dtype": "int64"}]], "none": []}
+    table = pyarrow.Table.from_pylist([{"text": "a", "label": 1, "boxes": [[1, 2]]}])
+    parquet.write_table(table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})}),
+                        tmp_path / "a.parquet")
+    assert read_examples(tmp_path / "a.parquet") == [Example("a", None, "on", 1)]
+
+
 def test_the_limit_of_cells_is_not_one_of_the_process(tmp_path):
     """Of a cell longer than the default of the module `csv`."""
     limit, text = csv.field_size_limit(), "a" * 200_000

@@ -161,7 +161,7 @@ def iterate_examples(path: Path | Rows, text_column: str = "text", text_pair_col
 
 
 def _read_published(path: Path | Rows, columns: Columns, data_format: str) -> Iterator[Record]:
-    """Yields the rows that the official loaders get, then warns of those that they skip."""
+    """Yields the rows that the official loaders keep, then warns about those that they skip."""
     names, rows = read_table(path, (), columns.kind, columns.header, columns.skips_short_rows, PUBLISHED)
     label = columns.label
     required = [name for name in (columns.text, columns.text_pair, label) if name]

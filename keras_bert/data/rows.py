@@ -166,7 +166,7 @@ def _classes(schema: Any) -> dict[str, list[str]]:
     features = {column: feature[:1] if isinstance(feature, list) else [feature.get("feature") or feature]
                 for column, feature in (stored.get("features") or {}).items()}  # of a list, the feature of its items
     return {column: feature["names"] for column, of_items in features.items() for feature in of_items
-            if feature.get("_type") == "ClassLabel"}
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"}  # the items may be lists, too
 
 
 def class_of(value: Any, names: list[str], where: str, names_classes: bool) -> Any:

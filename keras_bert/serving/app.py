@@ -100,12 +100,13 @@ async def embed(request: Request) -> Response:
 
 
 async def answer_texts(request: Request, read: Callable[..., embeddings.Request | rerank.Request]) -> Response:
-    """Answers by the model that the body names. `read` makes a request of the body."""
+    """Answers with the model that the body names. `read` makes a request from the body."""
     server: ModelServer = request.app.server
     body, entry, memory = await read_body(request), request.state.entry, request.state.memory
     async with answering(request, server.settings.timeout_s):
+        # The widest of all models, because the name of the model is in the body.
         limits = max((model.current.limits for model in server.models.values() if model.current),
-                     key=lambda limits: limits.separators, default=tensors.Limits())  # the body has the model's name
+                     key=lambda limits: limits.separators, default=tensors.Limits())
         asked = await tensors.in_thread_if_large(len(body), read, body, limits, memory.reserve)
         name = rerank.only_model(server.models) if asked.model is None else asked.model
         with server.find(name, entry).lease(None, entry) as version:

@@ -17,7 +17,7 @@ if worker := os.environ.get(WORKER):
 
 _SECONDS = (.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30)
 _COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
-_Gauge = partial(Gauge, multiprocess_mode="livesum")  # the sum over the workers that live
+_Gauge = partial(Gauge, multiprocess_mode="livesum")  # the sum over the live workers
 
 # With `cache`, a metric is found without the lock of `labels`.
 REQUESTS = cache(Counter("keras_bert_requests", "Requests answered.", ["model", "method", "code"]).labels)
