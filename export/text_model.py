@@ -110,7 +110,11 @@ class TextModel(writing.CallablePart):
 
         def answer(*inputs: tf.Tensor) -> Answers:
             check_same_batch(task.inputs, inputs[:len(task.inputs)])
-            return task.answer_in_graph(reader, *inputs)
+            answers = task.answer_in_graph(reader, *inputs)
+            if task.name in TASKS and (computed := sorted(answers)) != (declared := sorted(task.exported_outputs)):
+                raise InputError(f"the graph of the task {task.name} must compute its exported_outputs, "
+                                 f"{', '.join(declared)}; got {', '.join(computed)}")
+            return answers
 
         def encode(*inputs: tf.Tensor) -> Answers:
             checked = writing.checked(inputs, encoder.config) if jit_compile else inputs
@@ -196,10 +200,6 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     task = task_of(model, tokenizer, task, not_none(max_length=max_length) | (options if task else not_none(**options)))
     task.check_tokenizer(tokenizer)
     module = TextModel(model, task, tokenizer, dtype, jit_compile)
-    if task.name in TASKS and (computed := sorted(module.serve.get_concrete_function().structured_outputs)) != (
-            declared := sorted(task.exported_outputs)):
-        raise InputError(f"the graph of the task {task.name} must compute its exported_outputs, {', '.join(declared)}; "
-                         f"got {', '.join(computed)}")
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
     signatures = {"serving_default": module.serve, "encode": module.encode}
     if task.explains:
