@@ -57,7 +57,7 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from keras_bert.arguments import Path, check, not_none
+from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import write_json
 from keras_bert.layers import BertLayer
@@ -197,7 +197,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     check(export_text_model, {"max_length": max_length, "dtype": dtype})
     dtype = dtype or ("bfloat16" if writing.encoder_of(model).compute_dtype == "bfloat16" else "float32")
     writing.check_export(model, tokenizer, path, overwrite)
-    task = task_of(model, tokenizer, task, not_none(max_length=max_length) | (options if task else not_none(**options)))
+    task = task_of(model, tokenizer, task, {"max_length": max_length, **options})
     task.check_tokenizer(tokenizer)
     module = TextModel(model, task, tokenizer, dtype, jit_compile)
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
@@ -221,7 +221,9 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
 
 def task_of(model: BertLayer | BertTask, tokenizer: BertTokenizer, task: Task | None,
             options: dict[str, Any]) -> Task:
-    """Returns a task with other fields; without one, the first that a model can have and that has these fields."""
+    """Returns a task with other fields; without one, the first that a model can have and that has these fields. A
+    `max_length` of None is the default, as is each None without a task."""
+    options = {name: value for name, value in options.items() if value is not None or task and name != "max_length"}
     every: list[type[Task]] = [_Encoding, *TASKS.values()]
     kinds = [type(task)] if task else [kind for kind in every if kind.fits(model)]
     if not kinds:
