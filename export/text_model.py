@@ -61,6 +61,7 @@ from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import write_json
 from keras_bert.layers import BertLayer
+from keras_bert.litert import INPUTS
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import TASKS, Task
 from keras_bert.tasks.base import Answers
@@ -141,7 +142,7 @@ class TextModel(writing.CallablePart):
         self.prompted = {name: with_prompt(prompt) for name, prompt in named_prompts.items()}
         self.weights = weights
         shape = [*texts[-1].shape, None]  # a row of ids for each text
-        ids = [tf.TensorSpec(shape, tf.int32, name) for name in ("input_word_ids", "input_mask", "input_type_ids")]
+        ids = [tf.TensorSpec(shape, tf.int32, name) for name in INPUTS]
         self.encode = tf.function(encode, input_signature=ids, autograph=False)
         if task.explains:
             self.explain = tf.function(explain, autograph=False,
