@@ -80,7 +80,7 @@ class _Encoding(Task):
 
     pairs: bool = False
 
-    name, heads = "encoding", ("BertLayer",)
+    name, heads = "", ("BertLayer",)  # no registered task has this name
 
     @property
     def inputs(self) -> tuple[str, ...]:
