@@ -111,7 +111,7 @@ class Grades(TextTask):
         expected = (chance * distance).sum()
         return {"kappa": float(1 - ((found - right) ** 2).sum() / expected) if expected else 0.0,
                 "mean_error": float(np.abs(found - right).mean()),
-                "loss": float(-np.log(probabilities[range(len(right)), right]).mean())}
+                "loss": float(-np.log(np.maximum(probabilities[range(len(right)), right], 1e-12)).mean())}
 
     def record(self, example, answer):
         return {name: getattr(example, name) for name in self.inputs} | answer

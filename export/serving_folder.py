@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import tensorflow as tf
 
-from keras_bert.arguments import Path, not_none
+from keras_bert.arguments import Path
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_file
 from keras_bert.files.paths import version_number, writing
@@ -68,7 +68,7 @@ def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder
     name = name or os.path.basename(folder)
     if not re.fullmatch(r"[\w.-]+", name):
         raise InputError(Option("name"), f" must consist of letters, digits and . _ -; got {name!r}")
-    task = task_of(model, tokenizer, task, not_none(max_length=max_length, **options))
+    task = task_of(model, tokenizer, task, {"max_length": max_length, **options})
     max_length, specs = task.max_length, text_specs(task.inputs)
     size = max(1, _BATCH_TOKENS // max_length)
     with writing(folder):

@@ -57,10 +57,11 @@ from typing import Any, Literal
 
 import tensorflow as tf
 
-from keras_bert.arguments import Path, check, not_none
+from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import write_json
 from keras_bert.layers import BertLayer
+from keras_bert.litert import INPUTS
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import TASKS, Task
 from keras_bert.tasks.base import Answers
@@ -79,7 +80,7 @@ class _Encoding(Task):
 
     pairs: bool = False
 
-    name, heads = "encoding", ("BertLayer",)
+    name, heads = "", ("BertLayer",)  # no registered task has this name
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -110,7 +111,11 @@ class TextModel(writing.CallablePart):
 
         def answer(*inputs: tf.Tensor) -> Answers:
             check_same_batch(task.inputs, inputs[:len(task.inputs)])
-            return task.answer_in_graph(reader, *inputs)
+            answers = task.answer_in_graph(reader, *inputs)
+            if task.name in TASKS and (computed := sorted(answers)) != (declared := sorted(task.exported_outputs)):
+                raise InputError(f"the graph of the task {task.name} must compute its exported_outputs, "
+                                 f"{', '.join(declared)}; got {', '.join(computed)}")
+            return answers
 
         def encode(*inputs: tf.Tensor) -> Answers:
             checked = writing.checked(inputs, encoder.config) if jit_compile else inputs
@@ -137,7 +142,7 @@ class TextModel(writing.CallablePart):
         self.prompted = {name: with_prompt(prompt) for name, prompt in named_prompts.items()}
         self.weights = weights
         shape = [*texts[-1].shape, None]  # a row of ids for each text
-        ids = [tf.TensorSpec(shape, tf.int32, name) for name in ("input_word_ids", "input_mask", "input_type_ids")]
+        ids = [tf.TensorSpec(shape, tf.int32, name) for name in INPUTS]
         self.encode = tf.function(encode, input_signature=ids, autograph=False)
         if task.explains:
             self.explain = tf.function(explain, autograph=False,
@@ -193,13 +198,9 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
     check(export_text_model, {"max_length": max_length, "dtype": dtype})
     dtype = dtype or ("bfloat16" if writing.encoder_of(model).compute_dtype == "bfloat16" else "float32")
     writing.check_export(model, tokenizer, path, overwrite)
-    task = task_of(model, tokenizer, task, not_none(max_length=max_length) | (options if task else not_none(**options)))
+    task = task_of(model, tokenizer, task, {"max_length": max_length, **options})
     task.check_tokenizer(tokenizer)
     module = TextModel(model, task, tokenizer, dtype, jit_compile)
-    if task.name in TASKS and (computed := sorted(module.serve.get_concrete_function().structured_outputs)) != (
-            declared := sorted(task.exported_outputs)):
-        raise InputError(f"the graph of the task {task.name} must compute its exported_outputs, {', '.join(declared)}; "
-                         f"got {', '.join(computed)}")
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
     signatures = {"serving_default": module.serve, "encode": module.encode}
     if task.explains:
@@ -221,7 +222,9 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
 
 def task_of(model: BertLayer | BertTask, tokenizer: BertTokenizer, task: Task | None,
             options: dict[str, Any]) -> Task:
-    """Returns a task with other fields; without one, the first that a model can have and that has these fields."""
+    """Returns a task with other fields; without one, the first that a model can have and that has these fields. A
+    `max_length` of None is the default, as is each None without a task."""
+    options = {name: value for name, value in options.items() if value is not None or task and name != "max_length"}
     every: list[type[Task]] = [_Encoding, *TASKS.values()]
     kinds = [type(task)] if task else [kind for kind in every if kind.fits(model)]
     if not kinds:

@@ -19,11 +19,11 @@ from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, first_line
+from keras_bert.litert import INPUTS
 from keras_bert.text import BertTokenizer
 
 from .checking import TEXTS, Check, Loaded, NotApplicable, Result, expect, run_check
 
-_INPUTS = ("input_word_ids", "input_mask", "input_type_ids")
 _DRAWS = 20
 _IS_ENCODER = ("it was checked as an encoder, because it has no tokenize, as a preprocessor has, and its "
                "serving_default returns no embedding, as that of a text embedding does")
@@ -115,7 +115,7 @@ def _saved_again(loaded: Loaded, path: Path) -> None:
 def _ids(batch: int, length: int) -> dict[str, tf.Tensor]:
     """Returns inputs of real tokens, with small ids that every vocabulary has."""
     word_ids = np.random.default_rng(0).integers(1, 5, (batch, length))
-    return dict(zip(_INPUTS, (tf.constant(a, tf.int32) for a in (word_ids, np.ones_like(word_ids), word_ids * 0))))
+    return dict(zip(INPUTS, (tf.constant(a, tf.int32) for a in (word_ids, np.ones_like(word_ids), word_ids * 0))))
 
 
 def _needs_training(loaded: Loaded) -> None:
@@ -198,7 +198,7 @@ def _dropout(loaded: Loaded, _: Path) -> None:
 
 def _encoder_shapes(loaded: Loaded, _: Path) -> None:
     """for inputs of static length, only the batch size of pooled_output and sequence_output is unknown"""
-    shapes = _shapes_of(loaded, dict.fromkeys(_INPUTS, tf.TensorSpec([None, 10], tf.int32)))
+    shapes = _shapes_of(loaded, dict.fromkeys(INPUTS, tf.TensorSpec([None, 10], tf.int32)))
     pooled, sequence = (str(shapes[name]) for name in ("pooled_output", "sequence_output"))
     hidden = loaded(_ids(1, 2))["pooled_output"].shape[-1]
     expect((pooled, sequence) == (f"(None, {hidden})", f"(None, 10, {hidden})"),
@@ -258,7 +258,7 @@ def _preprocessor_root(loaded: Loaded, _: Path) -> str:
     """the root takes string [batch], truncates long texts, and returns three tensors, int32 [batch, seq]"""
     texts = tf.constant([_TEXT, _TEXT + f" {_TEXT}" * 400])
     outputs = loaded(texts)
-    expect(outputs.keys() == {*_INPUTS}, f"the keys are {', '.join(sorted(outputs))}")
+    expect(outputs.keys() == {*INPUTS}, f"the keys are {', '.join(sorted(outputs))}")
     for name, tensor in outputs.items():
         expect(tensor.dtype == tf.int32 and tensor.shape.rank == 2, f"{name} is {tensor.dtype.name} {tensor.shape}")
     word_ids, mask = outputs["input_word_ids"].numpy(), outputs["input_mask"].numpy()

@@ -209,7 +209,7 @@ import keras
 from keras_bert.convert import load_pretrained
 from keras_bert.tasks import TASKS
 from keras_bert.errors import InputError
-from keras_bert.training.run import strategy_scope
+from keras_bert.training.run import devices_scope
 steps = {}
 for name, rows in json.load(sys.stdin).items():
     examples = TASKS[name].read(TASKS[name].open(rows, name))
@@ -217,7 +217,7 @@ for name, rows in json.load(sys.stdin).items():
     batches = task.encode(examples, runs[0].tokenizer).batched(runs[0].tokenizer, drop_remainder=True)
     for devices in ((), ("CPU:0", "CPU:1")):
         keras.utils.set_random_seed(0)
-        with strategy_scope(devices, 4, batches):
+        with devices_scope(devices, 4, batches):
             model = task.new_head(load_pretrained(f"{folder}/calm", frozen=task.unused), 0.0)
             model.compile(keras.optimizers.SGD(1.0), run_eagerly=True, **task.loss_arguments())
         before = model.get_weights()
@@ -229,7 +229,7 @@ for name, rows in json.load(sys.stdin).items():
 refused = []
 for devices in (["CPU:1", "CPU:0"], ["CPU:2"], ["CPU:1", "CPU:2"], ["CPU:0", "CPU:0"]):
     try:
-        strategy_scope(devices, 4)
+        devices_scope(devices, 4)
     except InputError as error:
         refused.append(str(error))
 print(json.dumps([difference, steps, refused]))

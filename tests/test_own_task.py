@@ -120,7 +120,7 @@ def test_a_task_has_a_name_and_an_output_of_its_own(own_task, changes, message):
         with pytest.raises(InputError, match="must be a subclass of Task and a dataclass"):
             tasks.register_task(no_dataclass)
     for bases, members, message in (
-            ((tasks.TextTask,), {}, "must define name, main, output, lite_outputs, .*cells; Other does not"),
+            ((tasks.TextTask,), {}, "must define name, main, output, lite_outputs, .*heads, .*cells; Other does not"),
             ((own_task.Grades,), {"name": "other", "output": "x", "display": "bars"}, "must be one of .*'bars'")):
         with pytest.raises(InputError, match=message):
             tasks.register_task(dataclasses.dataclass(frozen=True)(type("Other", bases, members)))

@@ -152,8 +152,8 @@ REFUSALS = {
          "by tabs; got '나 O'"),
         ("1\t가\tPER_B\n2\t나\tPER\n", f"row 2: {A_TAG} 'PER'")],
     (read_questions, "a.json", None): [
-        ("", "must hold one JSON object, as SQuAD's files do; got []"),
-        ("[]", "must hold one JSON object, as SQuAD's files do; got [[]]"),
+        ("", "must hold one JSON object, as SQuAD's files do; got an empty file"),
+        ("[]", "must hold one JSON object, as SQuAD's files do; got []"),
         ("{", "not a JSON file: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
         ("{}", "'data' must be a list; got None"),
         ('{"data": []}', "holds no questions"),

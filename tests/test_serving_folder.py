@@ -18,6 +18,7 @@ from keras_bert.export import export_version, serving_folder
 from keras_bert.inference.saved_model import SavedModel
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertClassifier, BertMultipleChoice, BertSpanLabeler
+from keras_bert.tasks import Classify
 
 import zoo
 from conftest import TINY, randomize
@@ -112,6 +113,14 @@ def test_choices_are_four_a_prompt(tmp_path, monkeypatch):
     requests = [record.predict_log.request for record in records_of(tmp_path / "swag" / "1")]
     assert {request.model_spec.name for request in requests} == {"endings"}
     assert [tf.make_ndarray(request.inputs["choices"]).shape for request in requests] == [(1, 4)] * 2 + [(32, 4)] * 2
+
+
+def test_none_replaces_what_a_task_has(tmp_path, monkeypatch):
+    exported, task = [], Classify(16, labels=["a", "b"], doc_stride=8)
+    monkeypatch.setattr(serving_folder, "export_text_model",
+                        lambda *_, **options: (os.makedirs(_[2]), exported.append(_[3])))
+    export_version(BertClassifier(BertLayer(TINY), 2), TOKENIZER, tmp_path / "x", task=task, doc_stride=None)
+    assert exported == [dataclasses.replace(task, doc_stride=None)]
 
 
 @pytest.mark.slow("a folder as TensorFlow Serving reads and runs it")

@@ -150,7 +150,7 @@ class TaskModel(abc.ABC):
             out_of_scope_label: label of the texts that are out of scope, for classifiers.
         """
         columns = not_none(data_format=data_format, text_column=text_column, text_pair_column=text_pair_column,
-                        label_column=label_column, label_columns=label_columns, label_delimiter=label_delimiter)
+                           label_column=label_column, label_columns=label_columns, label_delimiter=label_delimiter)
         check(TaskModel.encode, columns)
         for name, value in not_none(out_of_scope_label=out_of_scope_label, **columns).items():
             if (tasks := tasks_with(name)) and name not in self.task.options:

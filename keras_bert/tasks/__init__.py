@@ -27,8 +27,8 @@ TASKS = {task.name: task for task in _ALL}
 SETTINGS, _LABELS = "settings.json", "labels.json"
 IMPORT = "KERAS_BERT_IMPORT"  # tells the processes of a command which modules --import names
 run = run_model  # its name in version 0.2
-_NEEDED = ("name", "main", "output", "lite_outputs", "exported_outputs", "iterate", "example", "encode", "new_head",
-           "loss_arguments", "answers", "answer_of", "exported_rows", "score", "record", "cells")
+_NEEDED = ("name", "main", "output", "lite_outputs", "exported_outputs", "heads", "iterate", "example", "encode",
+           "new_head", "loss_arguments", "answers", "answer_of", "exported_rows", "score", "record", "cells")
 T = TypeVar("T", bound=type[Task])
 
 

@@ -98,7 +98,7 @@ class Task:
         fields: those of `options` that `from_examples` takes.
         files: what only this task reads, in words, and the suffixes of such files.
         held_out: what is held out for validation.
-        heads: names of the models that answer the task, without those of tasks that this one inherits from.
+        heads: names of the classes of models that answer the task; classes derived from these do, too.
         weights: the kind of the weights in `keras_bert.weights.kinds`; None if only this package's folders store them.
         lite_outputs: the float32 outputs of the LiteRT file and their axes, see `exported_outputs`; S is the length.
         output: an output of exported SavedModels that those of other tasks lack.

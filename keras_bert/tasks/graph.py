@@ -1,7 +1,8 @@
 """What the answers of a SavedModel need as TensorFlow operations, because it cannot run NumPy: `Reader`, and windows as
 in windows.py. tests/test_decoding.py compares the two.
 
-A batch of texts is a row each of a ragged tensor; `row` is the index of the text of each window, int64 [windows]."""
+A batch of texts is a ragged tensor with a row for each; `row` is the index of the text of each window, int64
+[windows]."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

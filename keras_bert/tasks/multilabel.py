@@ -175,9 +175,13 @@ class MultiLabel(LabelTask):
         return self.label_set(np.array(row["probabilities"]), row["holds"], top_k)
 
     def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
-        return [{"labels": [*answer.labels, *[""] * (len(self.labels) - len(answer.labels))], "probabilities": row,
-                 "holds": [label in answer.labels for label in self.labels]}
-                for answer, row in zip(self.answers(encoded, outputs), self.probabilities(encoded, outputs))]
+        rows = []
+        for row in self.probabilities(encoded, outputs):
+            holds = row >= self.thresholds
+            held = self.label_set(row, holds, 1).labels
+            rows.append({"labels": [*held, *[""] * (len(self.labels) - len(held))], "probabilities": row,
+                         "holds": holds})
+        return rows
 
     def label_set(self, scores: np.ndarray, holds: Iterable[bool], top_k: int) -> LabelSet:
         """Returns the answer with `top_k` labels as `top`. `scores` and `holds` are [labels]."""

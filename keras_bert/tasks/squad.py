@@ -62,7 +62,8 @@ _Question = tuple[Record, str]  # with answers in the form of SQuAD; the context
 def _read_squad(path: Path) -> Iterator[_Question]:
     values = json_values(path)
     if len(values) != 1 or not isinstance(values[0], dict):
-        raise InputError(f"{path}: must hold one JSON object, as SQuAD's files do; got {values!r:.40}")
+        found = ", ".join(map(repr, values)) or "an empty file"
+        raise InputError(f"{path}: must hold one JSON object, as SQuAD's files do; got {found:.40}")
     for article in Record(path, "", values[0]).records("data", "article"):
         for paragraph in article.records("paragraphs", "paragraph"):
             context = paragraph.text("context")

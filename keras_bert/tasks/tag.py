@@ -267,11 +267,12 @@ class Tag(SplittingTask):
         return [entity for entity in itertools.starmap(Entity, zip(*columns)) if entity.start >= 0]
 
     def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        found = ((words, _entities(text, words)) for text, words in self._words(encoded, outputs, self._strategy))
         return [{"word_start": words.starts, "word_end": words.ends, "word_label": words.labels,
                  "word_score": words.scores} | {
-                     f"entity_{field.name}": [getattr(entity, field.name) for entity in _entities(text, words)]
+                     f"entity_{field.name}": [getattr(entity, field.name) for entity in entities]
                      for field in dataclasses.fields(Entity)}
-                for text, words in self._words(encoded, outputs, self._strategy)]
+                for words, entities in found]
 
     def record(self, example: TaggedExample | TaggedText, answer: list[Entity]) -> dict[str, Any]:
         return {"text": example.text, "entities": [dataclasses.asdict(entity) for entity in answer]}

@@ -30,7 +30,7 @@ def windows(tokens: int, size: int, stride: int, most: int | None = None) -> lis
 
 
 def needed_tokens(size: int, stride: int, most: int | None) -> int:
-    """Returns the number of tokens of a text on which its `windows` depend, and whether there are more."""
+    """Returns the number of tokens of a text that its `windows` depend on, plus one, which shows if there are more."""
     return sys.maxsize if most is None else size + (most - 1) * min(stride, size) + 1
 
 

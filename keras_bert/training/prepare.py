@@ -31,7 +31,7 @@ from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
 from keras_bert.training.options import REMEMBERED, Options
-from keras_bert.training.run import strategy_scope
+from keras_bert.training.run import devices_scope
 from keras_bert.training.strategy import FewShot, Strategy
 from keras_bert.weights import load_pretrained
 from keras_bert.weights.format import Source
@@ -99,7 +99,7 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     used: dict[str, Any] = {
         "learning_rate": options.learning_rate or (preset and preset.learning_rate) or _LEARNING_RATE,
         "dropout": strategy.task.dropout if options.dropout is None else options.dropout}
-    with strategy_scope(options.devices, options.batch_size, strategy.train_batches, strategy.valid_batches):
+    with devices_scope(options.devices, options.batch_size, strategy.train_batches, strategy.valid_batches):
         model = _make_model(source, strategy.task, options, steps * options.epochs, **used)
         head, kept = _keep_head(model, task, source, options.few_shot)
     run = _run(options, task, used, mined, tokenizer, model, kept, is_of_release)

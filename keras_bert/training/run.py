@@ -227,8 +227,8 @@ def enable_determinism() -> None:
 _strategies: dict[frozenset[str], tf.distribute.Strategy] = {}  # at most one
 
 
-def strategy_scope(devices: Sequence[str] | None, batch_size: int,
-                   *batches: TextBatches) -> contextlib.AbstractContextManager:
+def devices_scope(devices: Sequence[str] | None, batch_size: int,
+                  *batches: TextBatches) -> contextlib.AbstractContextManager:
     """Returns the scope in which to make a model whose training and validation batches are split across devices. Raises
     an InputError if a device does not exist, is repeated, or is another one than in an earlier call; or if the batches
     cannot be divided among the devices."""
