@@ -238,8 +238,9 @@ def test_settings_of_another_training_are_ignored(huggingface, tmp_path, name, c
 
 
 def test_thresholds_are_one_for_each_label():
-    with pytest.raises(InputError, match="thresholds must be 3 numbers, one for each label; got"):
-        MultiLabel(64, ["a", "b", "c"], thresholds=[0.3, 0.6])
+    for thresholds in ([0.3, 0.6], [0.3, 0.6, 50], [0.3, 0.6, float("nan")]):
+        with pytest.raises(InputError, match="thresholds must be 3 numbers from 0 to 1, one for each label; got"):
+            MultiLabel(64, ["a", "b", "c"], thresholds=thresholds)
 
 
 def test_the_lstms_of_a_tagger_are_a_declared_loss(tmp_path):

@@ -17,6 +17,7 @@ from keras_bert.export.checking import FAILED, verify_litert
 from keras_bert.inference.lite_model import LiteModel, LiteRTModel
 from keras_bert.inference.saved_model import Exported, SavedModel
 from keras_bert.layers import BertLayer
+from keras_bert.tasks.score_names import shown_scores
 from keras_bert.training import FineTuned, finetune
 from keras_bert.training.report import model_card
 
@@ -133,6 +134,11 @@ def test_outputs_that_the_graph_lacks(own_task, tmp_path):
         patch.setitem(own_task.Grades.exported_outputs, "words", (np.int32, "B"))
         with pytest.raises(InputError, match="must compute its exported_outputs, grade, .*words; got grade, label"):
             model.export(tmp_path / "out")
+
+
+def test_the_main_score_is_shown_without_a_name_in_words(own_task, monkeypatch):
+    monkeypatch.setattr(own_task.Grades, "score_names", {})
+    assert shown_scores("grades", {"kappa": 0.5, "loss": 1.0}) == {"loss": 1.0, "kappa": 0.5}
 
 
 def test_a_card_of_inputs_with_names_of_their_own(grader):

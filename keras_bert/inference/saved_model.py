@@ -26,6 +26,7 @@ from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestEr
 from keras_bert.tasks import TASKS, Span, read_labels, restored
 from keras_bert.tasks.base import Display
 
+_MARK = "keras_bert_row_wise.json"
 _BATCH = 32  # texts that `Exported` answers in a call
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
@@ -70,7 +71,7 @@ class SavedModel(ServedModel):
                 split_texts=set(mark.get("split_texts", ())), prompt_tokens=mark.get("prompt_tokens", {}),
                 config=self._config, labels=_asset(path, "labels.json", []), vocabulary=tokens, timeout_s=timeout_s,
                 display=mark["display"] if mark.get("display") in typing.get_args(Display) else _display(signatures))
-            self.task: dict[str, Any] | None = mark.get("task")
+            self.task: Any = mark.get("task")
             self.is_unmarked = bool(self._config and tokens and not marked)
             if warm_up:
                 self.warm_up()
@@ -133,12 +134,9 @@ def _read_mark(path: str) -> dict[str, Any]:
     """Returns what export/writing.py has written of the signatures, if the file is for this graph: those that are
     row-wise, as `signatures`, those that split texts, as `split_texts`, and the tokens of prompts, `prompt_tokens`;
     since version 0.4 also the settings of the `task` without its labels, and its `display`."""
-    mark = _asset(path, "keras_bert_row_wise.json", None, folder="assets.extra")
+    mark = _asset(path, _MARK, None, folder="assets.extra")
     is_same = mark and file_digest(os.path.join(path, "saved_model.pb")) == mark["saved_model_sha256"]
-    if not is_same:
-        return {"signatures": []}
-    Record(path, "keras_bert_row_wise.json", mark).get("task", dict | None)
-    return mark
+    return mark if is_same else {"signatures": []}
 
 
 def _display(signatures: Mapping[str, Signature]) -> str:
@@ -179,7 +177,7 @@ class Exported:
         self._path, self._signature = path, DEFAULT
         self._saved_model = SavedModel(path, threads)
         signature = self._saved_model.signatures.get(DEFAULT)
-        settings = self._saved_model.task
+        settings = Record(path, _MARK, {"task": self._saved_model.task}).get("task", dict | None)
         if settings is None:  # of version 0.3 or older
             task = next((task for task in TASKS.values() if signature and task.output in signature.outputs), None)
             if not (signature and task):

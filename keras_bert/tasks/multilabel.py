@@ -98,8 +98,8 @@ class MultiLabel(LabelTask):
         super().__post_init__()
         thresholds = [_HALF] * len(self.labels) if self.thresholds is None else self.thresholds
         if not (isinstance(thresholds, list | tuple) and len(thresholds) == len(self.labels) and all(
-                isinstance(value, int | float) for value in thresholds)):
-            raise InputError(f"thresholds must be {len(self.labels)} numbers, one for each label; got "
+                isinstance(value, int | float) and 0 <= value <= 1 for value in thresholds)):
+            raise InputError(f"thresholds must be {len(self.labels)} numbers from 0 to 1, one for each label; got "
                              f"{thresholds!r:.80}")
         object.__setattr__(self, "thresholds", thresholds)
 
