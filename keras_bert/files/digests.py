@@ -2,13 +2,15 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from keras_bert.arguments import Path
+from keras_bert.errors import InputError
 from keras_bert.files.json_files import read_object, write_json
 from keras_bert.files.paths import reading
 
 DIGESTS = "sha256.json"
+DIGESTS_OF_SAVED_MODEL = f"assets.extra/{DIGESTS}"  # TensorFlow copies no `assets.extra` into another model
 
 
 def file_digest(path: Path) -> str:
@@ -30,19 +32,40 @@ def folder_digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def write_digests(folder: Path, names: Iterable[str]) -> None:
-    """Writes the digests of files in a folder to a file, `DIGESTS`."""
-    write_json(os.path.join(folder, DIGESTS), {name: file_digest(os.path.join(folder, name)) for name in sorted(names)})
+def write_digests(folder: Path, digests: str = DIGESTS) -> None:
+    """Writes the digests of all files in a folder to the file `digests` in it."""
+    names = sorted(_files(folder) - {digests})
+    write_json(os.path.join(folder, digests), {name: file_digest(os.path.join(folder, name)) for name in names})
 
 
-def changed_files(folder: Path, names: Collection[str] | None = None) -> list[str]:
-    """Returns which files of a folder are missing or differ from the digests that `write_digests` wrote, all of them or
-    of `names`; none if there are no digests."""
-    digests = read_object(os.path.join(folder, DIGESTS))
-    return [name for name, digest in digests.items() if name in (names or digests) and not (
-        os.path.exists(path := os.path.join(folder, name)) and file_digest(path) == digest)]
+def renew_digest(folder: Path, name: str) -> None:
+    """Writes the digest of a changed file to `DIGESTS`, if that has one of it."""
+    digests = read_object(path := os.path.join(folder, DIGESTS))
+    if name in digests:
+        write_json(path, digests | {name: file_digest(os.path.join(folder, name))})
 
 
-def added_files(folder: Path) -> list[str]:
-    """Returns the files of a folder that have no digest, without the file of the digests itself."""
-    return sorted({*os.listdir(folder)} - read_object(os.path.join(folder, DIGESTS)).keys() - {DIGESTS})
+def check_files(folder: Path, names: Collection[str] | None = None, added: bool = False) -> str | None:
+    """Compares the files of an export, all or those in `names`, with their digests. Returns the name of the file of
+    the digests; None, without any comparison, if there is none. Raises an InputError that names the files that are
+    missing or differ, and if `added`, also those without a digest."""
+    file = next((name for name in (DIGESTS_OF_SAVED_MODEL, DIGESTS) if os.path.exists(os.path.join(folder, name))), None)
+    if file is None:
+        return None
+    digests, problems = read_object(os.path.join(folder, file)), []
+    for name in digests.keys() & (names or digests.keys()):
+        with reading(path := os.path.join(folder, name)):
+            if not os.path.isfile(path) or file_digest(path) != digests[name]:
+                problems.append(f"{name} must be as it was exported" + "; it is missing" * (not os.path.lexists(path)))
+    if added:
+        problems += [f"{name} must be removed: it was added after the export"
+                     for name in _files(folder) - digests.keys() - {file, "settings.json"}]  # undigested by version 0.3
+    if problems:
+        raise InputError(f"{os.fspath(folder)}: {'; '.join(sorted(problems))}; copy the folder again, export the model "
+                         f"again, or remove {file} if the change is right")
+    return file
+
+
+def _files(folder: Path) -> set[str]:
+    return {os.path.relpath(os.path.join(parent, name), folder)
+            for parent, _, names in os.walk(folder) for name in names}

@@ -77,9 +77,9 @@ class SavedModel(ServedModel):
                 self.warm_up()
         except Exception as error:
             self.close()
-            if isinstance(error, (tf.errors.OpError, RuntimeError, ValueError)):  # missing, damaged or not a SavedModel
-                raise InputError(f"{path}: cannot be loaded: {str(error):.200}") from None
-            raise
+            if isinstance(error, RequestError):  # of the warm-up
+                raise
+            raise InputError(f"{path}: cannot be loaded: {str(error):.200}") from None  # a damaged file: any error
 
     def close(self) -> None:
         """Frees the memory and returns it to the system: glibc would keep it, too fragmented for the next model."""
