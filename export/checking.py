@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError, first_line
+from keras_bert.errors import first_line
 from keras_bert.files.digests import check_files
 from keras_bert.litert import FILE, INPUTS, Arrays
 from keras_bert.text import pad
@@ -137,7 +137,7 @@ def _metadata(model: Loaded, path: Path) -> str:
 def _digests(_: Loaded, path: Path) -> str:
     """no file was added, removed or changed since the export was written"""
     if not (name := check_files(path, added=True)):
-        raise NotApplicable("there is no sha256.json: an older version or another exporter wrote it")
+        raise NotApplicable("there is no sha256.json")
     return name
 
 
@@ -152,7 +152,7 @@ def _named(inputs: Arrays) -> Arrays:
 
 
 # docs/hub_contract.md has the same rules.
-ANY_SAVED_MODEL = ((0, _digests),)
+ANY_SAVED_MODEL = 0, _digests
 LITERT = tuple(enumerate((_inputs, _outputs, _rows, _probabilities, _files, _operations, _metadata, _digests), 1))
 
 

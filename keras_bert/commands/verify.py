@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import os
 from typing import Literal
 
 from keras_bert.errors import InputError
@@ -20,10 +19,10 @@ def run(*path: str, output_format: Literal["text", "json"] = "text") -> None:
     if len(path) != 1:
         raise InputError(f"verify needs the path of one export; got {len(path)} paths")
     from keras_bert.export.checking import FAILED, verify_litert
-    from keras_bert.files.digests import DIGESTS, check_files
+    from keras_bert.files.digests import check_files
     from keras_bert.litert import is_litert
 
-    if is_litert(path[0]) or os.path.exists(os.path.join(path[0], DIGESTS)):
+    if is_litert(path[0]):
         from keras_bert.inference.lite_model import LiteModel
 
         check_files(path[0], added=True)  # before the model file is run

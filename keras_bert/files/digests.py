@@ -9,8 +9,9 @@ from keras_bert.errors import InputError
 from keras_bert.files.json_files import read_object, write_json
 from keras_bert.files.paths import reading
 
-DIGESTS = "sha256.json"
-DIGESTS_OF_SAVED_MODEL = f"assets.extra/{DIGESTS}"  # TensorFlow copies no `assets.extra` into another model
+# The files of the digests, in a LiteRT folder and in a SavedModel, whose `assets.extra` is not copied into a model that
+# contains the export.
+DIGESTS, EXTRA_DIGESTS = "sha256.json", "assets.extra/sha256.json"
 
 
 def file_digest(path: Path) -> str:
@@ -23,19 +24,25 @@ def folder_digest(path: Path) -> str:
     """Returns the SHA-256 of the names and contents of all files in a folder."""
     digest = hashlib.sha256()
     with reading(path):
-        for parent, folders, names in os.walk(os.fspath(path)):
-            folders.sort()
-            for name in sorted(names):
-                file = os.path.join(parent, name)
-                digest.update(f"{os.path.relpath(file, path)}\0".encode(errors="surrogateescape"))
-                digest.update(bytes.fromhex(file_digest(file)))
+        for name in _files(path):
+            digest.update(f"{name}\0".encode(errors="surrogateescape"))
+            digest.update(bytes.fromhex(file_digest(os.path.join(path, name))))
     return digest.hexdigest()
+
+
+def _files(folder: Path) -> list[str]:
+    """Returns the paths in a folder of all files, also those in folders in it."""
+    found = []
+    for parent, folders, names in os.walk(os.fspath(folder)):
+        folders.sort()
+        found += [os.path.relpath(os.path.join(parent, name), folder) for name in sorted(names)]
+    return found
 
 
 def write_digests(folder: Path, digests: str = DIGESTS) -> None:
     """Writes the digests of all files in a folder to the file `digests` in it."""
-    names = sorted(_files(folder) - {digests})
-    write_json(os.path.join(folder, digests), {name: file_digest(os.path.join(folder, name)) for name in names})
+    write_json(os.path.join(folder, digests),
+               {name: file_digest(os.path.join(folder, name)) for name in _files(folder) if name != digests})
 
 
 def renew_digest(folder: Path, name: str) -> None:
@@ -49,7 +56,7 @@ def check_files(folder: Path, names: Collection[str] | None = None, added: bool 
     """Compares the files of an export, all or those in `names`, with their digests. Returns the name of the file of
     the digests; None, without any comparison, if there is none. Raises an InputError that names the files that are
     missing or differ, and if `added`, also those without a digest."""
-    file = next((name for name in (DIGESTS_OF_SAVED_MODEL, DIGESTS) if os.path.exists(os.path.join(folder, name))), None)
+    file = next((name for name in (EXTRA_DIGESTS, DIGESTS) if os.path.exists(os.path.join(folder, name))), None)
     if file is None:
         return None
     digests, problems = read_object(os.path.join(folder, file)), []
@@ -57,15 +64,10 @@ def check_files(folder: Path, names: Collection[str] | None = None, added: bool 
         with reading(path := os.path.join(folder, name)):
             if not os.path.isfile(path) or file_digest(path) != digests[name]:
                 problems.append(f"{name} must be as it was exported" + "; it is missing" * (not os.path.lexists(path)))
-    if added:
-        problems += [f"{name} must be removed: it was added after the export"
-                     for name in _files(folder) - digests.keys() - {file, "settings.json"}]  # undigested by version 0.3
+    # In LiteRT folders of version 0.3, settings.json has no digest.
+    others = {*_files(folder)} - digests.keys() - {file, "settings.json"} if added else ()
+    problems += [f"{name} must be removed: it was added after the export" for name in others]
     if problems:
         raise InputError(f"{os.fspath(folder)}: {'; '.join(sorted(problems))}; copy the folder again, export the model "
                          f"again, or remove {file} if the change is right")
     return file
-
-
-def _files(folder: Path) -> set[str]:
-    return {os.path.relpath(os.path.join(parent, name), folder)
-            for parent, _, names in os.walk(folder) for name in names}
