@@ -64,6 +64,9 @@ def test_a_damaged_description_is_refused_or_left_out(exported, run, tmp_path):
     change_json(mark, task=[1])
     status, _, messages = run("predict", f"--model={tmp_path / 'copy'}", "a")
     assert status == 1 and len(messages) == 1 and "'task' must be an object; got [1]" in messages[0], messages
+    mark.write_text("[1]")
+    status, _, messages = run("predict", f"--model={tmp_path / 'copy'}", "a")
+    assert status == 1 and len(messages) == 1 and "copy: cannot be loaded: " in messages[0], messages
 
 
 def by_ids(loaded, tokenizer):

@@ -10,7 +10,7 @@ EXAMPLE = "keras-bert verify encoder"
 
 
 def run(*path: str, output_format: Literal["text", "json"] = "text") -> None:
-    """Check an export against the contract of a Hub-style encoder, preprocessor, text embedding or LiteRT folder.
+    """Check that an export is undamaged and fulfils the contract of its kind.
 
     Args:
         path: SavedModel, or folder of export litert.
