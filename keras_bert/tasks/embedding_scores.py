@@ -82,7 +82,8 @@ def retrieval(queries: np.ndarray, documents: np.ndarray, relevant: Callable[[np
     `mrr_at_10`, `recall_at_1`, `recall_at_5` and `recall_at_10`, see `ranking`; and over the relevant documents,
     `loss`, the cross entropy of such a document among those that are not relevant. Cosines that only rounding separates
     are equal."""
-    rows, losses = [], []
+    rows: list[tuple[float, ...]] = []
+    losses = []
     documents = documents.T.astype(np.float64)  # so that equal vectors have equal cosines wherever they are
     for numbers in np.split(np.arange(len(queries)), range(_CHUNK, len(queries), _CHUNK)):
         cosines = np.where(excluded(numbers), -np.inf, queries[numbers] @ documents)
