@@ -10,6 +10,7 @@ import pytest
 import record_sentence_transformers
 import tensorflow as tf
 from keras import ops
+from sklearn import metrics
 
 from keras_bert.convert import convert, open_source
 from keras_bert.data import LabelPairBatches, SameLabelBatches
@@ -132,6 +133,31 @@ def test_texts_of_a_label_are_found_among_the_others():
     assert scores["mrr_at_10"] == pytest.approx(np.mean([1, 1, 1 / 2, 1 / 4])) and scores["recall_at_1"] == 0.5
     # For "to", "i" is as similar as "my": both have the mean gain of ranks 3 and 4.
     assert scores["ndcg_at_10"] == pytest.approx(np.mean([1, 1, 1 / np.log2(3), np.mean(1 / np.log2([4, 5]))]))
+
+
+@pytest.mark.parametrize("kind", ["labelled", "pairs", "triplets"])
+@pytest.mark.parametrize("different", [1, 3])
+def test_the_order_of_rows_decides_nothing_between_equal_vectors(kind, different):
+    """Equal but for their lengths. Constant vectors are no ranking, as in scikit-learn and in `ranking`."""
+    texts = [" ".join(words) for words in itertools.permutations("play stop book turn now".split(), 3)]
+    names = "text", "label" if kind == "labelled" else "text_pair", "negative"
+    columns = texts[:20], "abbcd" * 4 if kind == "labelled" else texts[20:40], texts[40:]
+    rows = [dict(zip(names[:2 + (kind == "triplets")], row)) for row in zip(*columns)]
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(different, 33)).astype("float32")[rng.integers(0, different, (20, 3))]
+    vectors = (vectors * 2 ** rng.integers(0, 4, (20, 3, 1)))[:, :1 if kind == "labelled" else len(rows[0])]
+    scores = [Embed(16).score(encode([rows[row] for row in order])[1], vectors[order])
+              for order in (np.arange(20), *(rng.permutation(20) for _ in range(5)))]
+    for other in scores[1:]:
+        assert other == pytest.approx(scores[0], rel=1e-6)
+    if kind == "labelled":
+        cosines = (unit_vectors(np.float64(vectors[:, 0])) @ unit_vectors(np.float64(vectors[:, 0])).T).round(6)
+        alike, others = np.equal.outer([*columns[1]], [*columns[1]]), ~np.eye(20, dtype=bool)
+        found = [metrics.ndcg_score([row[some]], [values[some]], k=10) for row, values, some in zip(
+            alike, cosines, others)]
+        assert scores[0]["ndcg_at_10"] == pytest.approx(np.mean(found))
+    if different == 1 and kind == "pairs":
+        assert scores[0]["mrr_at_10"] == 0 and scores[0]["recall_at_5"] == pytest.approx(5 / 20)
 
 
 @pytest.mark.slow("wrong scores of real embeddings")
