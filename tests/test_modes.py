@@ -218,7 +218,8 @@ def functional_layers(bert):
 @pytest.mark.parametrize("make,layout,copy", [
     (functional_layers, "padded", reload), *(pytest.param(*case, marks=[*marks, pytest.mark.slow(
         "masks that a way to copy a model loses")]) for *case, marks in (
-            (functional_layers, "padded", clone, []), (functional_layers, "unpadded", by_config, [on_tensorflow]),
+            (functional_layers, "padded", clone, [pytest.mark.backend("tensorflow")]),
+            (functional_layers, "unpadded", by_config, [pytest.mark.backend("tensorflow")]),
             (Subclassed, "padded", lambda model, _: Subclassed(model.bert.rebuild()), [])))])
 @pytest.mark.usefixtures("eager")
 def test_layers_skip_padding_by_the_output_mask(make, layout, copy, tmp_path):

@@ -115,7 +115,7 @@ CASES = {
     "regress": (BertRegressor, TASKS["regress"](16), [TEXTS], [("play", 0.5), ("stop", 1.5)]),
     "tag": (lambda bert: BertTokenClassifier(bert, 3), TASKS["tag"](16, labels=["O", "B-x", "I-x"]), [TEXTS],
             [(["play", "music"], ["O", "B-x"])]),
-    "span": (BertSpanLabeler, TASKS["span"](80), [["what music"] * 5, TEXTS],
+    "span": (BertSpanLabeler, TASKS["span"](24, doc_stride=8), [["what music"] * 5, TEXTS],
              [("what", "some music", {"text": ["music"], "answer_start": [5]})]),
     "choice": (BertMultipleChoice, TASKS["choice"](16), [TEXTS[:2], [["now", "stop the music"], ["a", "i", "lamp ."]]],
                [{"prompt": "play", "choices": ["now", "some music"], "label": 1}]),
