@@ -302,8 +302,7 @@ def _cells(path: Path, number: int, row: list[str] | bytes | InputError) -> list
     return row
 
 
-def _with_header(path: Path, rows: Iterator[UnparsedRow],
-                 header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
+def _with_header(path: Path, rows: Iterator[Any], header: Sequence[str] | None) -> tuple[list[str], Iterator[Any]]:
     """Returns the columns in the first row and the other rows; or `header`, if it names none of them, and all rows."""
     first = next(rows, None)
     if first is None:
@@ -311,7 +310,15 @@ def _with_header(path: Path, rows: Iterator[UnparsedRow],
     columns = _cells(path, first[0], first[2])
     if header and set(header).isdisjoint(columns):
         return list(header), itertools.chain([first], rows)
-    return columns, rows
+    return columns, _watch_for_headers(path, rows, columns if isinstance(first[2], list) else first[2])
+
+
+def _watch_for_headers(path: Path, rows: Iterator[UnparsedRow], header: list[str] | bytes) -> Iterator[UnparsedRow]:
+    """Warns of rows that are the header again, as in files that were joined by `cat`."""
+    for number, share, row in rows:
+        if ([cell.removeprefix("\ufeff") for cell in row] if isinstance(row, list) else row) == header:
+            warnings.warn(f"{path}: row {number} is the header again, but read as a text: delete it", InputWarning, 2)
+        yield number, share, row
 
 
 def _named(path: Path, row: int, values: list[str], columns: Sequence[str], may_be_short: bool) -> dict[str, str]:
@@ -319,8 +326,6 @@ def _named(path: Path, row: int, values: list[str], columns: Sequence[str], may_
         cure = f"; {NO_QUOTING}" * (suffix_of(path) == ".tsv" and any(value.startswith('"') for value in values))
         raise InputError(f"{path}: row {row}: must have {len(columns)} columns ({', '.join(columns):.60}); "
                          f"got {len(values)}{cure}")
-    if len(values) > 1 and [values[0].removeprefix("\ufeff"), *values[1:]] == columns:  # of files joined by cat
-        warnings.warn(f"{path}: row {row} is the header again, and is read as a text: delete it", InputWarning, 2)
     return dict(zip(columns, values))
 
 

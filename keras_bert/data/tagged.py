@@ -185,8 +185,7 @@ def _read_snips(folder: Path) -> Iterator[TaggedExample]:
 def _read_rows(path: Path | Rows) -> Iterator[TaggedExample | TaggedText]:
     columns, rows = read_table(path)
     name = "tokens" if "tokens" in columns else "words"
-    if name not in columns:
-        check_columns(path, columns, ["text"], "; they must be words and tags, or text and entities")
+    check_columns(path, columns, ["text"] * (name not in columns), "; pass words and tags, or text and entities")
     column = next((each for each in ("entities", "spans", "label", "labels") if {each, "text"} <= {*columns}), "")
     for row in rows:
         if isinstance(entities := row.values.get(column), list) and all(isinstance(x, list | dict) for x in entities):
