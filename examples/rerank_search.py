@@ -30,7 +30,7 @@ def scores(ranks):
 
 
 def main(data, embedder, reranker, found, shown):
-    rows = read_examples(data, label_column=None)
+    rows = read_examples(data, text_pair_column="text_pair", label_column=None)
     questions, answers = [row.text for row in rows], [row.text_pair for row in rows]
     texts = list(dict.fromkeys(answers))
     embedder, reranker = map(keras_bert.FineTuned.load, (embedder, reranker))

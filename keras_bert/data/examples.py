@@ -156,9 +156,9 @@ def iterate_examples(path: Path | Rows, text_column: str = "text", text_pair_col
     else:
         names, rows = read_table(path, other=PUBLISHED if label_column else ())
         label = other_label if label_column not in names and other_label in names else label_column
-        pair = "text_pair" if "text_pair" in map(look, names) else None  # `check_columns` refuses one that is like it
-        columns = Columns(text_column, text_pair_column or pair, label)
-        check_columns(path, names, (text_column, columns.text_pair, *as_list(label)))
+        pair = text_pair_column or ("text_pair" if "text_pair" in map(look, names) else None)
+        columns = Columns(text_column, pair, label)
+        check_columns(path, names, (text_column, pair, *as_list(label)))
     text, text_pair, label, index = columns.text, columns.text_pair, columns.label, columns.index
     labelled = bool(label) and not data_format  # published files have empty texts
     for row in rows:

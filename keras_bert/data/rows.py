@@ -211,8 +211,8 @@ def _json_cells(path: Path, number: int, line: bytes | LongLine) -> dict[str, An
 def _open_table(path: Path, header: Sequence[str] | None, own: str) -> tuple[list[str], Iterator[UnparsedRow]]:
     """Opens a `.tsv` or `.csv` file, whose format has the separator `own`."""
     lines = byte_lines(path, "row" if own == "\t" else "line")
-    first = list(itertools.islice(lines, 1))
-    separator, lines = _separator(path, own, first[0][2] if first else b""), itertools.chain(first, lines)
+    first = next(lines, (1, 0.0, b""))
+    separator, lines = _separator(path, own, decode(first[2], f"{path}: row 1", True)), itertools.chain([first], lines)
     if not own == separator == "\t":
         return _with_header(path, _csv_rows(path, lines, separator), header)
     columns, rows = _with_header(path, itertools.dropwhile(_is_blank, lines), header)
@@ -220,12 +220,12 @@ def _open_table(path: Path, header: Sequence[str] | None, own: str) -> tuple[lis
     return columns, _without_blank_end(rows) if len(columns) == 1 else itertools.filterfalse(_is_blank, rows)
 
 
-def _separator(path: Path, own: str, header: bytes | LongLine) -> str:
+def _separator(path: Path, own: str, header: str) -> str:
     """Returns the separator of a table's cells: `own`, or another one, with a warning, if it is in the header, and all
     rows have the same number of cells, at least two, under this one alone."""
-    others = [each for each in ",;\t" if each != own and isinstance(header, bytes) and each.encode() in header]
+    inside = [each for each in ",;\t" if each in header]
     widths = {}
-    for each in (own, *others) if others else ():
+    for each in {own, *inside} if {*inside} - {own} else ():
         with contextlib.suppress(InputError):  # a line or a cell is too long
             widths[each] = {len(row) if isinstance(row, list) else 0
                             for _, _, row in _csv_rows(path, byte_lines(path), each)}
