@@ -72,7 +72,7 @@ REFUSALS = {
         ("text;label\na;b;x\nc;y\n", "there is no column 'text'; the columns are text;label; the cells seem to be sep"),
         *((f'text,"{name}"\na,b\n', f"there is no column 'label'; the columns are text, {name!r}; re")
           for name in (" label", "label\r", "la\u200bbel", "\ufefflabel")),
-        ("text,text_pair ,Label\na,b,c\n", "there is no column 'text_pair'; the columns are text, 'text_pair ', Label;"),
+        ("text,text_pair ,Label\na,b,c\n", "there is no column 'text_pair'; the columns are text, 'text_pair ', Label"),
         ("\ufeff\ufefftext,Label\na,b\n", r"there is no column 'text'; the columns are '\ufefftext', Label; rename ")],
     (iterate_examples, "a.jsonl", None): [
         ('{"text": "a", "label": "b"}\n{"text": ', "row 2: not JSON: Expecting value: line 1 column 10 (char 9)"),

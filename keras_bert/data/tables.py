@@ -104,8 +104,9 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
                header: Sequence[str] | None = None, may_be_short: bool = False, other: Iterable[str] = ()) -> Table:
     """Opens a table; see `Table` for what it returns.
 
-    A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. A `.jsonl` file has
-    one object per line; it is read twice, first for the names of its columns. A `.json` file has an array of objects or
+    A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. If another one of
+    comma, semicolon and tab alone divides all their rows alike, it is read so, with a warning. A `.jsonl` file has one
+    object per line; it is read twice, first for the names of its columns. A `.json` file has an array of objects or
     one object after the other, and is not streamed; the values of its nested objects become columns `outer.inner`.
     Blank lines and a byte order mark are skipped; but in a `.tsv` file of one column, a blank line before the last row
     is an empty text. Text files but `.json` may be compressed with gzip: `.tsv.gz`.
