@@ -19,11 +19,8 @@ from keras_bert.export import export_encoder, export_text_model
 from keras_bert.export.checking import FAILED
 from keras_bert.export.text_model import TextModel, task_of
 from keras_bert.export.verify import verify
-from keras_bert.inference.lite_model import LiteModel
 from keras_bert.layers import BertLayer
-from keras_bert.models import BertClassifier, BertPretrainer, BertTokenClassifier
-from keras_bert.tasks import TASKS
-from keras_bert.training import FineTuned
+from keras_bert.models import BertClassifier, BertPretrainer
 
 import zoo
 from conftest import SMALL, TINY, TINY_VOCABULARY, few_objects, random_inputs, randomize
@@ -237,23 +234,6 @@ def test_line_14_never_overwrites_and_leaves_nothing_half_written(tmp_path, toke
     monkeypatch.setattr(tf.saved_model, "save", functools.partial(save, full=False))
     export_encoder(source, path, tokenizer, overwrite=True)
     assert tf.saved_model.contains_saved_model(str(path)) and not (path / "keep").exists()
-
-
-@pytest.mark.slow("a mask that an export keeps or fails on")
-def test_an_output_mask_changes_no_export(bert, tokenizer, tmp_path):
-    masked = bert.rebuild(output_mask=True)
-    export_encoder(masked, tmp_path / "encoder", tokenizer)
-    inputs = random_inputs(3, 7)
-    inputs["input_mask"][1, 4:] = 0
-    found, wanted = tf.saved_model.load(str(tmp_path / "encoder"))(as_dict(inputs)), bert.encode(inputs)
-    np.testing.assert_allclose(found["sequence_output"], wanted.sequence_output, atol=2e-6)
-    assert not [result for result in verify(tmp_path / "encoder") if result.status == FAILED]
-    task = TASKS["tag"](16, labels=["O", "B-x", "I-x"])
-    model = FineTuned(randomize(BertTokenClassifier(masked, 3)), tokenizer, task)
-    model.export_litert(tmp_path / "lite")
-    (answers, scores), (expected, expected_scores) = (zoo.numbers(each.predict(["turn on the light", "", "play music"]))
-                                                      for each in (LiteModel.load(tmp_path / "lite"), model))
-    assert answers == expected and scores == pytest.approx(expected_scores, abs=1e-4)
 
 
 def test_a_moved_export_loads_without_its_sources(exported, tmp_path):

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import types
 
 import keras
 import numpy as np
@@ -17,21 +16,11 @@ from tensorflow.python.framework import config as tf_config
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.tasks import TASKS
-from keras_bert.training import FineTuned, finetune, loop
+from keras_bert.training import FineTuned, finetune
 from keras_bert.training.options import Options
 from keras_bert.training.strategy import weights_of_classes
 
-from conftest import (
-    SMALL,
-    TINY,
-    TINY_VOCABULARY,
-    eagerly,
-    fit,
-    interrupted_after,
-    options_of,
-    randomize,
-    write_huggingface,
-)
+from conftest import SMALL, TINY, TINY_VOCABULARY, eagerly, fit, options_of, randomize, write_huggingface
 
 LONG = "turn the lamp off please turn the light on"
 
@@ -140,37 +129,6 @@ def test_accumulated_batches_of_any_split_are_one_larger(tmp_path, calm, case, b
     for weights, others in zip(some[0], whole[0], strict=True):
         np.testing.assert_allclose(weights, others, atol=5e-5)  # AdamW enlarges the rounding of gradients of 0
     assert some[1] == pytest.approx(whole[1], rel=1e-5)
-
-
-def epochs_of_keras(scores, patience):
-    stopping = keras.callbacks.EarlyStopping("score", mode="max", patience=patience)
-    stopping.set_model(model := types.SimpleNamespace(stop_training=False))
-    stopping.on_train_begin()
-    for epoch, score in enumerate(scores):
-        stopping.on_epoch_end(epoch, {"score": score})
-        if model.stop_training:
-            return epoch + 1
-    return len(scores)
-
-
-def test_patience_counts_as_in_keras(tmp_path, pretrained, intents, monkeypatch, eager):
-    """Also in a run that is interrupted. Of equal scores, the one with the lowest loss is kept."""
-    rng = np.random.default_rng(0)
-    for patience in [1, 2, 3, 5] * 40:
-        scores = rng.integers(0, 5, rng.integers(1, 12)).tolist()
-        options = options_of(finetune, Options, train="x", model="x", output="x", epochs=len(scores),
-                             early_stopping_patience=patience)
-        is_finished = [loop._is_finished(scores[:epoch], options) for epoch in range(len(scores) + 1)]
-        assert is_finished.index(True) == epochs_of_keras(scores, patience)
-    scores, at = [0.5, 0.875, 0.875, 0.875, 0.9, 0.9], []
-    seen = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: at.append(epoch))
-    arguments = dict(zip(("train", "valid"), intents), model=pretrained, epochs=6, early_stopping_patience=2,
-                     freeze_blocks=2, callbacks=[seen])
-    monkeypatch.setattr(TASKS["intent"], "score", lambda *_: {"loss": 1 / (1 + at[-1]), "accuracy": scores[at[-1]]})
-    with interrupted_after(saves=6):  # at the end of the third epoch
-        fit(tmp_path / "out", **arguments)
-    _, progress = fit(tmp_path / "out", **arguments)
-    assert progress.epoch == epochs_of_keras(scores, 2) == progress.best_epoch == 4 and at == [0, 1, 2, 2, 3]
 
 
 def weights_of(class_weights):
