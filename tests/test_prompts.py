@@ -107,6 +107,7 @@ def test_texts_that_are_cut_have_the_prompt(model):
 def test_every_form_of_a_model_puts_the_prompt_before_texts_and_windows(exported):
     saved, model, texts = exported._saved_model, zoo.make("prompts"), ["turn off the lamp", "", "the light off " * 9]
     lite, served = LiteModel.load(zoo.litert("prompts")), LiteRTModel(str(zoo.litert("prompts")), threads=1)
+    assert exported.answer_with_cuts([])[0].shape == lite.predict([]).shape == model.predict([]).shape == (0, 16)
     prompts = model.task.prompts | {"document": "", "serving_default": model.task.prompts["long"]}
     assert served.signatures.keys() == served.row_wise == prompts.keys() == saved.signatures.keys() - {
         "encode", "explain"}

@@ -14,7 +14,7 @@ from keras_bert import arguments
 from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, ScoreColumns, check, not_none
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
-from keras_bert.tasks import Encoded, MultiLabel, Task, save_settings, tasks_with
+from keras_bert.tasks import Embed, Encoded, MultiLabel, Task, save_settings, tasks_with
 from keras_bert.text import BertTokenizer
 
 
@@ -113,6 +113,8 @@ class TaskModel(abc.ABC):
     def answer_with_cuts(self, examples: Sequence, batch_size: int | None = None,
                          **options: Any) -> tuple[list | np.ndarray, Counter]:
         """Returns what `answer` returns, and the numbers of examples that were `cut`, and `split` into windows."""
+        if isinstance(self.task, Embed) and not examples:  # no embeddings are as wide as that of a text
+            return self.answer([self.task.example("")])[:0], Counter()
         encoded = self.task.encode(examples, self.tokenizer)
         answers = self.task.answers(encoded, self.outputs(encoded, batch_size), **options)
         return answers, Counter(cut=encoded.cut, split=encoded.split)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
+from keras import ops
 
 from keras_bert import kernels
 from keras_bert.arguments import Path
@@ -94,7 +95,7 @@ class DropoutTask(BertTask):
         x = self.encoder_output(inputs, training=training, seed=seed)
         # The encoder folds the numbers from 0 to num_hidden_layers into the seed.
         x = kernels.dropout(x, self.dropout, kernels.fold_in(seed, self.bert.config.num_hidden_layers + 1))
-        return self.classifier(x)
+        return self.classifier(ops.copy(x))  # without a Keras mask, with which Keras would weight the loss
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config() | {"dropout": self.dropout}

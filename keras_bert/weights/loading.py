@@ -23,7 +23,7 @@ from keras_bert.weights.kinds import ENCODER, KINDS
 FORMATS = {module.FORMAT.name: module.FORMAT for module in (
     tfhub, native, kerashub, garden, tf1, sentence_transformers, huggingface)}
 # Arguments that `load_pretrained` passes to `BertLayer`. `trainable` goes to the model with the head.
-_ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "gradient_checkpointing")
+_ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "gradient_checkpointing", "output_mask")
 # Arguments of models that have no default; if neither the weights nor the caller give one, what is wrong with the
 # weights, and the possible values.
 _NEEDED = {"num_classes": ("have no classification head", "the number of classes, for {} to add one"),
