@@ -37,5 +37,6 @@ def describe_threshold(scope: dict[str, Any]) -> str:
 def shown_scores(task: str, scores: dict[str, Any]) -> dict[str, float]:
     """Returns the scores of a task by their names in words, those of the task itself first."""
     names = TASKS[task].score_names | SCORES
-    names.setdefault(TASKS[task].main, TASKS[task].main)
+    if main := getattr(TASKS[task], "main", None):  # of embed, the data determine it
+        names.setdefault(main, main)
     return {name: scores[key] for key, name in names.items() if scores.get(key) is not None}
