@@ -274,6 +274,16 @@ def test_a_cross_encoder_of_two_labels_has_one_for_each_pair(tmp_path):
     assert (settings["task"], settings["pairs"]) == ("classify", True)
 
 
+@pytest.mark.peers
+@pytest.mark.parametrize("labels", [2, 3])
+def test_a_cross_encoder_of_several_labels_takes_pairs(folder, tmp_path, labels):
+    config = transformers.BertConfig.from_pretrained(folder, num_labels=labels)
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    sentence_transformers.CrossEncoder(str(folder), device="cpu").save_pretrained(str(tmp_path / "saved"))
+    source = open_source(tmp_path / "saved")
+    assert source.settings["pairs"] and not any("pairs" in note for note in source.notes)
+
+
 # The keys of published folders: Google's multilingual BERT, KcBERT, klue-bert and klue-roberta, KoELECTRA, all-MiniLM,
 # bge, gte, ms-marco's cross-encoders, DistilBERT, nlptown's sentiment model, deepset's gbert, TinyBERT.
 PUBLISHED = {"config.json": """

@@ -37,6 +37,5 @@ def describe_threshold(scope: dict[str, Any]) -> str:
 def shown_scores(task: str, scores: dict[str, Any]) -> dict[str, float]:
     """Returns the scores of a task by their names in words, those of the task itself first."""
     names = TASKS[task].score_names | SCORES
-    if main := getattr(TASKS[task], "main", None):  # of embed, the data determine it
-        names.setdefault(main, main)
+    names.setdefault(TASKS[task].main, TASKS[task].main)
     return {name: scores[key] for key, name in names.items() if scores.get(key) is not None}

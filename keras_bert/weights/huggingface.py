@@ -54,7 +54,8 @@ def read(path: str, config: str | None = None) -> Source:
     bert_config, stored = BertConfig.from_json(file), Record(file, "", values := read_object(file))
     model = TYPES[stored.one_of("model_type", TYPES, "bert", ", which is for this package's formats; pass the "
                                 "config.json of the model")]
-    files, library = read_tokenizer_files(path, values), read_object(os.path.join(path, LIBRARY))
+    settings, files = _settings(stored), read_tokenizer_files(path, values)
+    library = read_object(os.path.join(path, LIBRARY))
     differences = [*declared()["config.json"].unknown(values), *all_differences(
         {LIBRARY: library, f"config.json: {_CROSS_ENCODER}": values.get(_CROSS_ENCODER) or {}})]
     differences += [f"{name}: {head} is not read" for name, head in _HEADS.items()
@@ -81,7 +82,6 @@ def read(path: str, config: str | None = None) -> Source:
         skipped |= dict.fromkeys((name for name in shapes if name.startswith(f"{model.skipped_head}.")),
                                  "the head of the pretraining, which tells replaced tokens from others")
     options, labels = _head(model, stored, kind, shapes)
-    settings = _settings(stored)
     if labels and (others := sorted({*(values.get("id2label") or {})} - {str(i) for i in range(len(labels))})):
         differences.append(f"config.json: id2label must have the classes of the head, 0 to {len(labels) - 1}; "
                            f"got {', '.join(map(repr, others[:5]))}")
