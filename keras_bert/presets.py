@@ -14,7 +14,6 @@ _WEIGHTS = "model.safetensors"
 # Files that a repository must have; of the vocabularies, one. The weights are downloaded last, so that a cache that has
 # them has the rest too. Pickles and the files of other frameworks are never downloaded.
 _NEEDED = ("config.json", _WEIGHTS)
-_PICKLE = "pytorch_model.bin"
 _VOCABULARIES = ("vocab.txt", "tokenizer.json")
 _OPTIONAL = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "sentence_bert_config.json")
 
@@ -203,9 +202,9 @@ def _download(repository: str) -> str:
     try:
         hf_hub_download(repository, _WEIGHTS, revision=commit)
     except RemoteEntryNotFoundError:
-        if not file_exists(repository, _PICKLE, revision=commit):
+        if not file_exists(repository, other := "pytorch_model.bin", revision=commit):
             raise
-        raise InputError(f"{repository}: the repository has no {_WEIGHTS}, but {_PICKLE}: pip install torch, run "
+        raise InputError(f"{repository}: the repository has no {_WEIGHTS}, but {other}: pip install torch, run "
                          f"hf download {repository} --local-dir=FOLDER, and pass FOLDER") from None
     return folder
 

@@ -93,15 +93,6 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
         assert line.split("\t")[2:] == ["in scope" if answer["in_scope"] else "out of scope", answer["text"]]
 
 
-def test_the_end_of_finetune_says_which_texts_it_scores(run, intents, tmp_path, monkeypatch):
-    monkeypatch.setattr("keras_bert.training.finetune", lambda **_: None)
-    (tmp_path / "metrics.json").write_text(json.dumps({
-        "task": "intent", "accuracy": 0.5, "valid_examples": 44, "best_epoch": 1, "seconds": 0,
-        "classes": {"a": {"texts": 20}, "b": {"texts": 12}}}))
-    assert "on the 32 of 44 texts that are in scope, epoch 1" in run(
-        "finetune", f"--train={intents[0]}", f"--output={tmp_path}")[1][0]
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_every_argument_and_an_example_that_parses(run, name):
     status, lines, _ = run(name, "--help")

@@ -143,16 +143,14 @@ def test_a_failed_download_is_one_line(hub, process):
 
 def test_what_is_refused_is_not_downloaded(hub, process):
     """The tokenizer comes before the weights, and before advice to install PyTorch."""
-    unigram = b'{"model": {"type": "Unigram"}}'
-    refused = {"pieces": ({"tokenizer.json": None, "vocab.txt": None}, "has neither vocab.txt nor tokenizer.json; use"),
-               "unigram": ({"tokenizer.json": unigram}, "'type' must be WordPiece; got 'Unigram'"),
-               "kobert": ({"tokenizer_config.json": b'{"tokenizer_class": "KoBertTokenizer"}', "model.safetensors": None},
-                          "'tokenizer_class' must be BertTokenizer"),
-               "pickled": ({"model.safetensors": None}, "the repository has no model.safetensors, but pytorch_model.bin"
-                           ": pip install torch, run hf download org/pickled --local-dir=FOLDER, and pass FOLDER")}
-    for name, (files, _) in refused.items():
-        changed = FILES | files
-        hub.repositories[f"org/{name}"] = {name: changed[name] for name in changed if changed[name] is not None}
+    unigram, kobert = b'{"model": {"type": "Unigram"}}', b'{"tokenizer_class": "KoBertTokenizer"}'
+    pickled = {name: FILES[name] for name in FILES if name != "model.safetensors"}
+    refused = {"unigram": (FILES | {"tokenizer.json": unigram}, "'type' must be WordPiece; got 'Unigram'"),
+               "pieces": ({"config.json": b"{}"}, "the repository has neither vocab.txt nor tokenizer.json; use a"),
+               "kobert": (pickled | {"tokenizer_config.json": kobert}, "'tokenizer_class' must be BertTokenizer"),
+               "pickled": (pickled, "the repository has no model.safetensors, but pytorch_model.bin: pip install "
+                           "torch, run hf download org/pickled --local-dir=FOLDER, and pass FOLDER")}
+    hub.repositories |= {f"org/{name}": files for name, (files, _) in refused.items()}
     messages = process(LOOK_UP, *(f"org/{name}" for name in refused))
     for message, (name, (_, words)) in zip(messages, refused.items(), strict=True):
         assert message.startswith("refused: ") and name in message and words in message

@@ -50,14 +50,7 @@ def run(model: str, data: str, choose_threshold: bool = False, output_format: Li
 
 
 def _tables(task: str, scores: dict[str, Any], texts: int) -> str:
-    from keras_bert.tasks.score_names import (
-        OF_CLASSES,
-        THRESHOLDS,
-        describe_texts,
-        describe_threshold,
-        scored_texts,
-        shown_scores,
-    )
+    from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, describe_texts, describe_threshold, shown_scores
 
     shown = shown_scores(task, scores)
     classes = scores.get("classes") or scores.get("entities") or scores.get("labels") or {}
@@ -75,8 +68,8 @@ def _tables(task: str, scores: dict[str, Any], texts: int) -> str:
         lines += ["most frequent confusions (true label, predicted label, texts)"]
         lines += [f"{right:{width}}  {answer:{width}}  {texts:5}" for right, answer, texts in confusions[:10]] + [""]
     lines += [f"{name:{width}} {value:.4f}" for name, value in shown.items()]
-    if scored_texts(scores, texts) < texts:
-        lines.append(f"{'measured on':{width}} {describe_texts(scores, texts)}")
+    if (measured := describe_texts(scores, texts)).endswith("in scope"):
+        lines.append(f"{'measured on':{width}} {measured}")
     if scope := scores.get("out_of_scope"):
         lines.append(f"{'threshold':{width}} {describe_threshold(scope)}")
     if "thresholds_chosen_here" in scores:

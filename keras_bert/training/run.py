@@ -236,9 +236,10 @@ def devices_scope(devices: Sequence[str] | None, batch_size: int,
         return contextlib.nullcontext()
     here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     if not set(devices) <= set(here) or len(set(devices)) < len(devices):
-        missing = sorted({name.partition(":")[0] for name in devices} - {name.partition(":")[0] for name in here})
-        raise InputError(Option("devices"), f" must be different ones of those that TensorFlow sees, {', '.join(here)}; "
-                         f"got {', '.join(devices)}", "".join(f"; it sees no {kind}: see docs/gpu.md" for kind in missing))
+        wanted, kinds = ({name.partition(":")[0] for name in names} for names in (devices, here))
+        cure = "".join(f"; it sees no {kind}: see docs/gpu.md" for kind in sorted(wanted - kinds))
+        raise InputError(Option("devices"), " must be different ones of those that TensorFlow sees, "
+                         f"{', '.join(here)}; got {', '.join(devices)}{cure}")
     check_rules(("batch_size", batch_size, f"a multiple of the number of devices, {len(devices)}",
                  batch_size % len(devices) == 0))
     for name, texts in zip(("train", "valid"), batches):
