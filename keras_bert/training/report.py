@@ -153,8 +153,8 @@ def _data(metrics: dict[str, Any]) -> str:
 def _scores(metrics: dict[str, Any]) -> str:
     rows = list(shown_scores(metrics["task"], metrics).items())
     basis = (f"Measured on {describe_texts(metrics, metrics['valid_examples'], 'validation ')}, after epoch "
-             f"{metrics['best_epoch']} of {len(metrics['history']['loss'])}. The same texts chose the epoch: this is not "
-             "a test on unseen texts.")
+             f"{metrics['best_epoch']} of {len(metrics['history']['loss'])}. The same texts chose the epoch: this is "
+             "not a test on unseen texts.")
     if scope := metrics.get("out_of_scope"):
         rows += [("out-of-scope threshold", scope["threshold"]), ("out-of-scope precision", scope["precision"]),
                  ("out-of-scope recall", scope["recall"]),
