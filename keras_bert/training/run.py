@@ -236,8 +236,7 @@ def devices_scope(devices: Sequence[str] | None, batch_size: int,
         return contextlib.nullcontext()
     here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     if not set(devices) <= set(here) or len(set(devices)) < len(devices):
-        wanted, kinds = ({name.partition(":")[0] for name in names} for names in (devices, here))
-        cure = "".join(f"; it sees no {kind}: see docs/gpu.md" for kind in sorted(wanted - kinds))
+        cure = "; it sees no GPU: see docs/gpu.md" if "GPU" in str(devices) and "GPU" not in str(here) else ""
         raise InputError(Option("devices"), " must be different ones of those that TensorFlow sees, "
                          f"{', '.join(here)}; got {', '.join(devices)}{cure}")
     check_rules(("batch_size", batch_size, f"a multiple of the number of devices, {len(devices)}",
