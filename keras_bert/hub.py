@@ -86,6 +86,9 @@ class HubLayer(keras.layers.Layer):
 
 def _absolute(path: Path) -> str:
     """Returns the absolute path; a URL is returned unchanged."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"path must be that of a SavedModel's folder, whose root a HubLayer calls; got a "
+                         f"{type(path).__name__}; call a function of a loaded SavedModel itself, without HubLayer")
     path = os.fspath(path)
     return path if "://" in path else os.path.abspath(path)
 

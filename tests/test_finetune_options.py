@@ -229,7 +229,7 @@ for name, rows in json.load(sys.stdin).items():
     steps[name] = [loss, other, max(float(np.abs(a - b).max()) for a, b in zip(one, before)),
                    max(float(np.abs(a - b).max()) for a, b in zip(one, two))]
 refused = []
-for devices in (["CPU:1", "CPU:0"], ["CPU:2"], ["CPU:1", "CPU:2"], ["CPU:0", "CPU:0"]):
+for devices in (["CPU:1", "CPU:0"], ["CPU:2"], ["CPU:1", "CPU:2"], ["CPU:0", "CPU:0"], ["GPU:0"]):
     try:
         devices_scope(devices, 4)
     except InputError as error:
@@ -254,7 +254,9 @@ def test_two_devices_as_one(tmp_path, calm, intents):
     assert refused == [
         "several devices must be the same in all runs of a process, CPU:0, CPU:1; got CPU:1, CPU:2; "
         "start another process",
-        "devices must be different ones of CPU:0, CPU:1, CPU:2; got CPU:0, CPU:0"]
+        "devices must be different ones of those that TensorFlow sees, CPU:0, CPU:1, CPU:2; got CPU:0, CPU:0",
+        "devices must be different ones of those that TensorFlow sees, CPU:0, CPU:1, CPU:2; got GPU:0; it sees no GPU: "
+        "see docs/gpu.md"]
     assert steps.keys() == ROWS.keys()
     for loss, other, step, apart in steps.values():
         assert other == pytest.approx(loss, rel=1e-5) and step > 1e-3 and apart < 1e-4 * step

@@ -127,12 +127,17 @@ def test_features_of_an_embedder(tmp_path, run):
         assert status == 1 and "must be left out for a LiteRT folder" in messages[-1]
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(("limit", "cores"), [("max 100000", 8), ("150000 100000", 2), ("10000 100000", 1), (None, 8)])
-def test_cores_are_those_that_a_container_may_use(monkeypatch, tmp_path, limit, cores):
+def test_cores_are_those_that_a_container_may_use(monkeypatch, tmp_path, limit, cores, version):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
-    monkeypatch.setattr(processes, "_CPU_LIMIT", str(tmp_path / "cpu.max"))
-    if limit:
+    monkeypatch.setattr(processes, "_CGROUPS", str(tmp_path))
+    if limit and version == 2:
         (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    elif limit:
+        (tmp_path / "cpu").mkdir()
+        for name, value in zip(("quota", "period"), limit.replace("max", "-1").split()):
+            (tmp_path / f"cpu/cpu.cfs_{name}_us").write_text(f"{value}\n")
     assert processes.available_cores() == cores
 
 

@@ -194,7 +194,7 @@ def test_card_tells_the_metrics():
     assert "[minilm](https://huggingface.co/a/MiniLM); licence of these weights: Apache-2.0." in card
     assert "![confusions](confusions.png)" in card and card.count("![") == 1
     assert "```\nkeras-bert finetune --train=train.tsv --valid=data/valid.tsv\n```" in card
-    assert "on 600 validation texts, after epoch 3 of 4" in card
+    assert "on the 600 of 633 validation texts that are in scope, after epoch 3 of 4" in card
     assert "33 validation texts out of scope" in card and "30 classes" in card
     found = tables(card)
     scope = metrics["out_of_scope"]

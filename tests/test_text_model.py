@@ -136,14 +136,14 @@ def test_flags_make_an_encoder_an_embedder(run, embedder, pretrained, tmp_path, 
     for folder, flags, expected in [
             (tmp_path / "ours", [], ("mean", True, 20)),
             (tmp_path / "ours", ["--pooling=max", "--max_length=9", "--overwrite"], ("max", True, 9)),
-            (tmp_path / "weights", ["--normalize"], ("mean", True, 20)),
+            (tmp_path / "weights", [], ("mean", True, 20)),
             (tmp_path / "weights", ["--nonormalize"], ("mean", False, 20)),
             (pretrained, ["--pooling=cls"], ("cls", False, TINY.max_position_embeddings))]:
         model, max_length, overwrite = export(folder, *flags)
         assert (model.pooling, model.normalize, max_length, overwrite) == (*expected, "--overwrite" in flags)
         for got, wanted in zip(model.bert.get_weights(), embedder.bert.get_weights(), strict=True):
             np.testing.assert_array_equal(got, wanted)
-    assert isinstance(export(tmp_path / "weights")[0], BertLayer)
+    assert isinstance(export(pretrained)[0], BertLayer)
     status, _, messages = run("export", "text-model", "--normalize", f"--model={pretrained}", f"--output={tmp_path}/a")
     assert status == 1 and len(messages) == 1 and "pass --pooling, mean, cls or max" in messages[0]
 

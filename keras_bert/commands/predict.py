@@ -44,8 +44,9 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         data_format: Format of a published data set, see finetune.
         text_column: Column of the text. Default: as in training; text for a SavedModel.
         text_pair_column: Column of the second text. Default: as in training; text_pair for a SavedModel.
-        output_format: text: lines of answer, score and text, separated by tabs; a tab, line feed, carriage return or
-            backslash in a text is written as \t, \n, \r or \\. jsonl: one JSON object per line. glue: the file that
+        output_format: text: lines of answer, score and text, separated by tabs, and before the text, "in scope" or "out
+            of scope" if the model has a threshold; a tab, line feed, carriage return or backslash in a text is written
+            as \t, \n, \r or \\. jsonl: one JSON object per line. glue: the file that
             GLUE's server takes, for a data_format of GLUE. Default: text, or jsonl with --output.
         top_k: Labels per text of a classifier, answers per question.
         aggregation_strategy: For taggers: label each word by its first token, by the average of its tokens, or by the

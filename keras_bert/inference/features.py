@@ -123,7 +123,7 @@ def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertToke
     from keras_bert.models.feature_tagger import BertFeatures
     from keras_bert.weights import load_pretrained, open_weights
 
-    source = open_weights(model)
+    source = open_weights(model, takes_texts=True)
     bert, tokenizer = load_pretrained(source, frozen=["pooler"]), source.needed_tokenizer()
     if features is None:
         blocks = bert.config.num_hidden_layers

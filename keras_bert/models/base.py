@@ -144,5 +144,6 @@ def _what_is(folder: Path) -> str:
         return f"this is a folder of versions: pass one of them, {latest}"
     if "config.json" in names or any(name.endswith(".index") for name in names):
         return (f"if these are weights of another format, convert them: keras-bert convert --model={folder} "
-                "--output=… --format=keras_bert")
+                "--output=… --format=keras_bert; or fine-tune them: keras-bert finetune --train=FILE "
+                f"--model={folder} --output=FOLDER")
     return "model.keras is missing"

@@ -31,7 +31,7 @@ _NEEDED = {"num_classes": ("have no classification head", "the number of classes
 
 
 def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: bool = False,
-                 allow_inexact: bool = False) -> Source:
+                 allow_inexact: bool = False, takes_texts: bool = False) -> Source:
     """Opens weights of any format, with what their files say about the task; see `convert.open_source`."""
     path, config = os.fspath(name), None if config is None else os.fspath(config)
     if not os.path.isdir(path) and not os.path.exists(f"{path}.index"):
@@ -51,10 +51,14 @@ def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: b
                                          differences=source.differences + files.differences)
         if not allow_inexact:
             check_followed(path, source.differences)
+        if takes_texts and source.files is None:
+            raise source.no_vocabulary()
         tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
     if tokens > source.config.vocab_size:
         raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "
                          f"({source.config.vocab_size}) tokens; got {tokens}")
+    if source.unopened:
+        raise source.unopened
     return source
 
 
