@@ -138,21 +138,35 @@ def test_report_on_other_tasks(tokenizer, task, rows, valid, lines):
     assert [line.replace(cure, "…") for line in report(task, rows, valid, tokenizer, 70)] == lines
 
 
-@pytest.mark.parametrize("name, rate", [("bert-base-uncased", 2.4), ("bert-base-multilingual-cased", 0.9),
-                                        ("koelectra35000", 0.6)])
-def test_korean_letter_by_letter(name, rate):
+# From the beginning of Kant's essay of 1784, What is Enlightenment?
+GERMAN = """Aufklärung ist der Ausgang des Menschen aus seiner selbstverschuldeten Unmündigkeit. Unmündigkeit ist das
+Unvermögen, sich seines Verstandes ohne Leitung eines anderen zu bedienen. Selbstverschuldet ist diese Unmündigkeit,
+wenn die Ursache derselben nicht am Mangel des Verstandes, sondern der Entschließung und des Mutes liegt, sich seiner
+ohne Leitung eines anderen zu bedienen. Habe Mut, dich deines eigenen Verstandes zu bedienen!"""
+MULTILINGUAL = "bert-base-multilingual-cased"
+
+
+@pytest.mark.parametrize("name, texts, rate, fits", [
+    ("bert-base-uncased", "corpora/ko/nsmc_raw_reviews.txt", 5.5, False),
+    (MULTILINGUAL, "corpora/ko/nsmc_raw_reviews.txt", 2.7, False),
+    ("koelectra35000", "corpora/ko/nsmc_raw_reviews.txt", 1.9, True),
+    ("bert-base-uncased", "corpora/en/classic_books.txt", 1.1, True),
+    (MULTILINGUAL, "corpora/en/classic_books.txt", 1.2, True),
+    ("koelectra35000", "corpora/en/classic_books.txt", 2.3, False), ("bert-base-uncased", GERMAN, 2.5, False)])
+def test_a_vocabulary_of_another_language(name, texts, rate, fits):
     coverage = Coverage(BertTokenizer(str(REAL / f"vocab/{name}/vocab.txt"), None))
-    texts = (REAL / "corpora/ko/nsmc_raw_reviews.txt").read_text(encoding="utf-8").splitlines()[:2000]
-    lengths = coverage.lengths(texts)
-    assert lengths == [len(ids) for ids in coverage._tokenizer.ids(texts)]
-    assert coverage.tokens_per_syllable() == pytest.approx(rate, abs=0.15)
-    assert any("letter by letter" in problem for problem in coverage.problems()) == (rate > 1.5)
+    texts = texts if "\n" in texts else (REAL / texts).read_text(encoding="utf-8")
+    lines = texts.split("\n")[:2000]
+    assert coverage.lengths(lines) == [len(ids) for ids in coverage._tokenizer.ids(lines)]
+    assert coverage.tokens_per_word()[0] == pytest.approx(rate, abs=0.15)
+    said = f"({coverage.tokens_per_word()[0]:.1f} tokens per word; texts that fit the vocabulary have 1.0 to 1.9)"
+    assert [said in problem for problem in coverage.problems() if "[UNK]" not in problem] == ([] if fits else [True])
 
 
-def test_some_korean_in_english_is_no_problem():
+def test_some_words_of_another_language_are_no_problem():
     coverage = Coverage(UNCASED)
-    coverage.lengths(["he said hello to all of his friends in the town of seoul", "서울"])
-    assert coverage.tokens_per_syllable() is None and coverage.problems() == []
+    coverage.lengths(["he said hello to all of his friends in the town of seoul", "서울", "x7f3b9 00018273 " * 9])
+    assert coverage.problems() == []
 
 
 def test_a_report_takes_time_in_proportion_to_the_texts(tokenizer):

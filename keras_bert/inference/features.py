@@ -108,7 +108,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
             texts = [example.text for example in examples]
             packed = tokenizer.pack([prompt + text for text in texts],
                                     [example.text_pair for example in examples] if is_pair else None, length)
-            counts.update(nfd=task.count_nfd(examples, tokenizer))
+            counts["nfd"] += task.count_nfd([task.example(f"{x.text} {x.text_pair}") for x in examples], tokenizer)
             for chunk in _chunks(compute, tokenizer, texts, packed, pool, batch_size):
                 yield chunk
                 counts.update(texts=len(chunk[0]), tokens=sum(map(len, chunk[1])))
