@@ -109,12 +109,12 @@ def test_the_size_is_exact_and_small_texts_give_less(run, text, tmp_path):
                         "--min_frequency"]
 
 
-@pytest.mark.parametrize("form, flag, said", [
-    ("NFD", "--nolower_case", True), ("NFC", "--nolower_case", False), ("NFD", "--lower_case", False)])
-def test_texts_in_nfd_are_no_silent_source_of_jamo(run, tmp_path, form, flag, said):
+@pytest.mark.parametrize("form, flag, count", [("NFD", "--nolower_case", 1), ("NFC", "--nolower_case", 0),
+                                               ("NFD", "--lower_case", 0)])
+def test_texts_in_nfd_are_no_silent_source_of_jamo(run, tmp_path, form, flag, count):
     text = write(tmp_path, unicodedata.normalize(form, "\n".join(KOREAN) + TEXT))
-    assert run("make-vocab", f"--input={text}", "--vocab_size=90", f"--output={tmp_path / 'vocab.txt'}", flag)[2] == [
-        "keras-bert: the texts are in NFD, as on macOS, so the vocabulary fits only such texts; convert them to NFC"] * said
+    messages = run("make-vocab", f"--input={text}", "--vocab_size=90", f"--output={tmp_path / 'vocab.txt'}", flag)[2]
+    assert len(messages) == count and all("the texts are in NFD, as on macOS" in line for line in messages)
 
 
 def test_the_same_texts_give_the_same_file(text, tmp_path):

@@ -191,11 +191,10 @@ def test_card_tells_the_metrics():
     assert card.startswith(
         "---\nlibrary_name: keras\npipeline_tag: text-classification\nlanguage: en\nlicense: apache-2.0\n"
         "base_model: a/MiniLM\ntags:\n- bert\n- intent\n---\n\n# BERT")
-    metrics["data"]["problems"] = ["the vocabulary does not fit the texts"]
-    of_folder = {"name": "x", "front_matter": "license: mit\nlanguage:\n- en\n- ko\nbase_model: y\n"}
-    for base, left in ((metrics["base_model"], "license: apache-2.0\n"), (of_folder, "license: mit\nbase_model: y\n")):
-        assert f"text-classification\n{left}" in model_card(metrics | {"base_model": base}, [])
-    metrics["data"]["problems"] = []
+    unfit = metrics | {"data": metrics["data"] | {"problems": ["the vocabulary is that of another language"]}}
+    assert "-classification\nlicense: apache-2.0\n" in model_card(unfit, [])
+    unfit["base_model"] = {"name": "x", "front_matter": "language:\n- en\n- ko\nlicense: mit\n"}
+    assert "-classification\nlicense: mit\n" in model_card(unfit, [])
     assert "[minilm](https://huggingface.co/a/MiniLM); licence of these weights: Apache-2.0." in card
     assert "![confusions](confusions.png)" in card and card.count("![") == 1
     assert "```\nkeras-bert finetune --train=train.tsv --valid=data/valid.tsv\n```" in card
