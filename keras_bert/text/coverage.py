@@ -68,7 +68,7 @@ class Coverage:
         rate, share = self.tokens_per_word()
         if share > _MAX_SPLIT:
             found.append(f"{share:.0%} of the words are split into three or more tokens ({rate:.1f} tokens per word; "
-                         "texts that fit the vocabulary have 1.0 to 1.9); use a model for this language")
+                         "1.0 to 1.9 if the vocabulary fits); use a model for this language")
         return found
 
 
