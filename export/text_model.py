@@ -176,7 +176,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
         model: a model with one of the heads in this module's list, or a `BertLayer`.
         tokenizer: the `BertTokenizer` of the model.
         path: folder to write.
-        task: the task of the model, `task` of a `FineTuned`. Default: the one that the options describe.
+        task: what the model was trained for: `FineTuned.task`. If None, the options describe it.
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
             with a `doc_stride`, the texts, or the second ones of pairs, are split into multiple inputs. The texts of a
             `BertTokenClassifier` and the contexts of a `BertSpanLabeler` are always split. Default: the task's, or the

@@ -321,7 +321,7 @@ def test_other_columns_replace_those_of_the_training(trained, tmp_path, run, eag
 
 
 @pytest.mark.parametrize("options, message", [
-    ({"thresholds": [0.5]}, r"thresholds must be 2 numbers, one for each label; got \[0.5\]"),
+    ({"thresholds": [0.5]}, r"thresholds must be 2 numbers from 0 to 1, one for each label; got \[0.5\]"),
     ({"thresholds": 0.5}, "thresholds must be a list; got 0.5"),
     ({"thresholds": ["a", 2]}, r"thresholds must be a number; got \['a', 2\]"),
     ({"labels": ["a"], "thresholds": [0.5]}, "labels must be the names of the 2 classes of this BertClassifier; got 1"),

@@ -91,7 +91,7 @@ class Options(RunOptions):
              config is None or isinstance(config, dict) or config in SIZES or os.path.exists(config)),
             ("config", str(config)[:60], ["left out with ", Option("model"), ", whose weights have a config"],
              not self.model or config is None),
-            ("directionality", self.directionality, "that of the model's weights",
+            ("directionality", self.directionality, ["left out with ", Option("model"), ", whose weights decide it"],
              not self.model or self.directionality == "bidi"),
             ("distribution_strategy", self.distribution_strategy, "one on the JAX backend",
              self.distribution_strategy == "one" or not on_jax),

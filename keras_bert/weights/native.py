@@ -71,7 +71,7 @@ def read_assets(folder: str, config: str | None = None) -> dict[str, Any]:
 
 
 def find_config(folder: str, name: str, config: str | None) -> str:
-    """Returns the path of the config: `config`, or if it is None, that of the file `name` in the folder."""
+    """Returns the path of the config: `config`, or, if that is None, the file `name` in the folder."""
     file = config or os.path.join(folder, name)
     if not os.path.lexists(file):
         raise InputError(f"{file}: not found; copy the model's there, because the weights do not "
