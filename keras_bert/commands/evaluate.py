@@ -3,7 +3,7 @@
 import sys
 from typing import Any, Literal, Unpack
 
-from keras_bert.arguments import ScoreColumns
+from keras_bert.arguments import Normalization, ScoreColumns
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import check_model_folder, check_readable
@@ -11,8 +11,8 @@ from keras_bert.files.paths import check_model_folder, check_readable
 EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 
 
-def run(model: str, data: str, choose_threshold: bool = False, output_format: Literal["text", "json"] = "text",
-        **columns: Unpack[ScoreColumns]) -> None:
+def run(model: str, data: str, choose_threshold: bool = False, normalization: Normalization | None = None,
+        output_format: Literal["text", "json"] = "text", **columns: Unpack[ScoreColumns]) -> None:
     """Score a fine-tuned model on labelled texts.
 
     Args:
@@ -28,13 +28,14 @@ def run(model: str, data: str, choose_threshold: bool = False, output_format: Li
         choose_threshold: Choose the score below which a text is out of scope, or for multilabel the threshold of each
             label, on these texts, which should be validation data, and save it in the model's folder. For intents,
             some of the texts must have the out_of_scope_label. A label that no text has keeps its threshold.
+        normalization: NFC composes texts in NFD, see predict. Default: as in training.
         output_format: Tables, or one JSON object.
     """
     check_model_folder(model)
     check_readable(data)
     from keras_bert.inference.answering import load_task_model
 
-    tuned = load_task_model(model)
+    tuned = load_task_model(model, normalization=normalization)
     if choose_threshold and not tuned.task.has_threshold:
         raise InputError("--choose_threshold is for the tasks intent and multilabel; "
                          f"{model} is of the task {tuned.task.name}")

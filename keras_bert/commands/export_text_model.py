@@ -2,16 +2,17 @@
 
 from typing import Any, Literal
 
-from keras_bert.arguments import Count, Pooling, not_none
+from keras_bert.arguments import Count, Normalization, Pooling, not_none
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import check_free
 
 EXAMPLE = "keras-bert export text-model --model=my_model --output=exported"
 
 
-def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool | None = None, versioned: bool = False,
-        name: str | None = None, max_length: Count | None = None, dtype: Literal["float32", "bfloat16"] | None = None,
-        jit_compile: bool = False, overwrite: bool = False) -> None:
+def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool | None = None,
+        normalization: Normalization | None = None, versioned: bool = False, name: str | None = None,
+        max_length: Count | None = None, dtype: Literal["float32", "bfloat16"] | None = None, jit_compile: bool = False,
+        overwrite: bool = False) -> None:
     """Export a model as a SavedModel that takes strings and returns answers or embeddings.
 
     Args:
@@ -23,6 +24,7 @@ def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool
             pooled_output and mean_output.
         normalize: Divide embeddings by their L2 norm; --nonormalize: do not. Default: as the model says; a plain
             encoder does not.
+        normalization: NFC composes texts in NFD, see predict. Default: as in training.
         versioned: Write the SavedModel as the next numbered version in output, for TensorFlow Serving or keras-bert
             serve, with the files to start TensorFlow Serving.
         name: With versioned: the name of the model in requests. Default: that of the folder.
@@ -49,6 +51,7 @@ def run(model: str, output: str, pooling: Pooling | None = None, normalize: bool
         loaded, tokenizer, task = tuned.model, tuned.tokenizer, tuned.task
     else:
         loaded, tokenizer, task = load_pretrained(source), source.needed_tokenizer(), None
+    tokenizer = tokenizer.with_normalization(normalization)
     options: dict[str, Any] = {"max_length": max_length, "dtype": dtype, "jit_compile": jit_compile}
     if versioned:
         print(export_version(loaded, tokenizer, output, name, task, **options))

@@ -100,6 +100,8 @@ def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
     own = "" if task.__module__.startswith("keras_bert.") else (
         " Commands need `--import=MODULE`, with the module that registers the task; in Python, import it first.")
     base, base_model = _base_model(metrics["base_model"])
+    if metrics["data"]["problems"]:  # the vocabulary does not fit the texts, so their language is another
+        base = re.sub(r"^language:.*\n(?:[ \t-].*\n)*", "", base, flags=re.MULTILINE)
     commands, calls = zip(*(PLACEHOLDERS.get(name, PLACEHOLDERS["text"]) for name in metrics["inputs"]))
     columns = metrics["columns"]
     names = metrics.get("classes") or metrics.get("labels")
