@@ -96,6 +96,8 @@ def config(**changes):
 ])
 def test_bad_input_is_one_line_and_leaves_nothing(run, intents, pretrained, tmp_path, name, damage):
     path = tmp_path / name
+    if path.name == "vocab.txt":  # which otherwise is not read
+        (pretrained / "tokenizer.json").unlink()
     path.write_bytes(damage) if isinstance(damage, bytes) else damage(path)
     before = sorted(tmp_path.rglob("*"))
     more = [f"--valid={path}"] if name == "valid" else []
@@ -155,7 +157,8 @@ def test_wrong_folders(run, trained, pretrained, intents, tmp_path):
     encoder, no_vocabulary = tmp_path / "encoder", shutil.copytree(pretrained, tmp_path / "no_vocabulary")
     encoder.mkdir()
     (encoder / "saved_model.pb").touch()
-    (no_vocabulary / "vocab.txt").unlink()
+    for name in ("vocab.txt", "tokenizer.json"):
+        (no_vocabulary / name).unlink()
     empty, versions = tmp_path / "empty", tmp_path / "versions"
     for folder in (empty, versions / "3", versions / "12"):
         folder.mkdir(parents=True)

@@ -19,7 +19,7 @@ from keras_bert.convert import FORMATS, convert
 from keras_bert.weights.bundle import write_bundle
 
 import zoo
-from conftest import TINY_VOCABULARY
+from conftest import TINY_VOCABULARY, change_json
 
 KERNEL = "encoder.layer.1.intermediate.dense.weight"
 
@@ -211,6 +211,7 @@ def config(**changes):
 
 
 def more_pieces(path):
+    (path / "tokenizer.json").unlink()
     with open(path / "vocab.txt", "a") as file:
         file.write("one\nmore\n")
 
@@ -253,7 +254,7 @@ def tokenizer_json(**changes):
     def damage(path):
         (path / "vocab.txt").unlink()
         model = {"type": "WordPiece", "vocab": {token: id for id, token in enumerate(TINY_VOCABULARY)}} | changes
-        (path / "tokenizer.json").write_text(json.dumps({"model": model}))
+        change_json(path / "tokenizer.json", model=model)
 
     return damage
 
@@ -317,7 +318,7 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", text("model.safetensors", b"\xff" * 64), "model.safetensors: not a complete safetensors file"),
     ("huggingface", tensors(lambda changed: changed[KERNEL].fill(np.nan)), "must give the same outputs"),
     ("huggingface", text("vocab.txt", b"\xff\xfe"), "vocab.txt: must be UTF-8 text"),
-    ("huggingface", text("vocab.txt", "a\nb\n"), "missing [PAD], [UNK], [CLS], [SEP]"),
+    ("tf1", text("vocab.txt", "a\nb\n"), "missing [PAD], [UNK], [CLS], [SEP]"),
     ("huggingface", text("added_tokens.json", f'{{"more": {10**12}}}'), f"got {10**12} for 'more'"),
     ("huggingface", tokenizer_json(type="BPE"), "tokenizer.json: model: 'type' must be WordPiece; got 'BPE', which"),
     ("huggingface", tokenizer_json(vocab={"[PAD]": -1}), "got -1 for '[PAD]'"),
@@ -330,7 +331,7 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", config(architectures=[["x"]]), "config.json: 'architectures' must be a list of texts"),
     ("huggingface", text("tokenizer_config.json", "[]"), "tokenizer_config.json: must hold one JSON object; got []"),
     ("huggingface", text("tokenizer_config.json", '{"added_tokens_decoder": ["a"]}'), "source: is damaged"),
-    ("huggingface", text("tokenizer.json", '{"added_tokens": [1]}'), "source: is damaged or has another format"),
+    ("huggingface", lambda path: change_json(path / "tokenizer.json", added_tokens=[1]), "source: is damaged"),
     ("huggingface", tokenizer_json(vocab={token: id for id, token in enumerate([*TINY_VOCABULARY[:9], "\ud800"])}),
      "source: is damaged or has another format"),
     ("huggingface classifier", tensors(lambda changed: changed.pop("classifier.bias")), "missing classifier.bias"),
@@ -471,7 +472,7 @@ def test_a_full_disk_is_one_line(run, whole, tmp_path, form):
 def test_the_umask_decides_who_may_read(whole, tmp_path):
     convert(whole / "tf1", tmp_path / "out", "huggingface")
     modes = {path.name: path.stat().st_mode for path in (tmp_path / "out").iterdir()}
-    assert len(modes) == 4 and set(modes.values()) == {modes["config.json"]}
+    assert len(modes) == 5 and set(modes.values()) == {modes["config.json"]}
 
 
 def test_named_weights_may_be_missing(run, whole, tmp_path):

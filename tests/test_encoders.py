@@ -378,8 +378,8 @@ def test_a_new_pooler_is_new_until_it_is_trained(tmp_path):
 
 def other_vocabulary(folder, name, content):
     """Replaces the vocabulary of a folder."""
-    for file in ("vocab.txt", "tokenizer_config.json"):
-        (folder / file).unlink()
+    for file in ("vocab.txt", "tokenizer_config.json", "tokenizer.json"):
+        (folder / file).unlink(missing_ok=True)
     (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
 
 

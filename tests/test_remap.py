@@ -125,7 +125,8 @@ def test_the_case_is_that_of_the_new_vocabulary(tmp_path, old, new):
 
 def test_a_source_needs_its_vocabulary(source, tmp_path):
     bare = shutil.copytree(source, tmp_path / "bare")
-    (bare / "vocab.txt").unlink()
+    for name in ("vocab.txt", "tokenizer.json"):
+        (bare / name).unlink()
     assert_refused("add the vocab.txt of the weights to their folder", bare, tmp_path / "to", "huggingface",
                    vocab=source / "vocab.txt")
     assert_refused("missing [PAD]", source, tmp_path / "to", "huggingface", vocab=__file__)

@@ -15,6 +15,7 @@ from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, save_vocabulary
+from keras_bert.weights import huggingface
 
 from conftest import SMALL, Peer, write_huggingface
 
@@ -106,6 +107,40 @@ def assert_ids(folder, wanted):
     """Compares the ids that `from_folder` and `convert` give."""
     assert BertTokenizer.from_folder(folder).ids(HARD_TEXTS) == wanted
     assert open_source(folder).tokenizer.ids(HARD_TEXTS) == wanted
+
+
+# Final sigmas, white space, private, deleted and new characters, long words.
+ODD_TEXTS = ["ΟΔΟΣ Σ Ο'Σ ΑΣΒ ΆΣ. 中Σ", "a\xa0b\u3000c\u2028d\x85e", "pl\ue000ay \U0002b820y \u0378", "=<>`~^ ,.a",
+             "pl\xada\u200by\0\ufffd", "a\u1dfae\u2e55y\U0001e8d0", "a" * 150, "a" * 250, "play cafe " * 9,
+             "ﬁ ß İ Ⅷ ǅ e\u0316\u0301\u0327"]
+ODD_PIECES = sorted({c for text in ODD_TEXTS for c in text + unicodedata.normalize("NFD", text.lower())
+                     if unicodedata.category(c)[0] in "LMNP" or unicodedata.category(c) in ("Co", "Cn", "Sm", "Sk")})
+
+
+@pytest.mark.parametrize("library", ["tokenizers", pytest.param("transformers", marks=pytest.mark.peers)])
+@pytest.mark.parametrize("options", [
+    {}, {"lower_case": False}, {"strip_accents": False}, {"lower_case": False, "strip_accents": True},
+    {"split_cjk": False}, {"normalization": "NFC"}, {"normalization": "NFC", "lower_case": False},
+    {"truncation_side": "left"}, {"has_segments": False}, {"max_word_length": 5}], ids=str)
+def test_tokenizer_json_gives_the_same_ids(options, library, tmp_path):
+    """Raw text of a special token aside, which transformers finds in texts."""
+    vocabulary = list(dict.fromkeys([*HARD_VOCABULARY, *ODD_PIECES, *(f"##{c}" for c in ODD_PIECES)]))
+    tokenizer = BertTokenizer(vocabulary, **{"normalization": "none"} | options)
+    huggingface.write_tokenizer(tokenizer, tmp_path, 16, 64)
+    again = BertTokenizer.from_folder(tmp_path)
+    assert {**vars(again), "wordpiece": 0} == {**vars(tokenizer), "wordpiece": 0, "max_length": 16}
+    texts = [*HARD_TEXTS, *ODD_TEXTS, *["[SEP] a"] * (library == "tokenizers")]
+    for rows in ([texts], [texts, ["play"] * len(texts)]):
+        wanted = tokenizer(*rows, max_length=16)
+        if library == "tokenizers":
+            found = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode_batch(
+                [*zip(*rows)] if rows[1:] else texts)
+            ids, types = ([getattr(one, name) for one in found] for name in ("ids", "type_ids"))
+        else:
+            found = transformers.AutoTokenizer.from_pretrained(tmp_path)(*rows, truncation=True, padding=True)
+            ids, types = found["input_ids"], found.get("token_type_ids", wanted["segment_ids"])
+        np.testing.assert_array_equal(ids, wanted["input_word_ids"])
+        np.testing.assert_array_equal(types, wanted["segment_ids"])
 
 
 @pytest.mark.parametrize("strip_accents", [None, True, False])

@@ -4,12 +4,12 @@ model's outputs."""
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
-from keras import ops
 
 from keras_bert.arguments import Activation, Path, check, check_rules, to_json
+from keras_bert.convert.proof import outputs, prove
 from keras_bert.convert.task_settings import describe, open_source, with_settings, with_task
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
@@ -26,7 +26,7 @@ def differences(weights: Weights, target: Format, folder: str) -> dict[str, floa
     """Returns the largest absolute difference of each output, on real texts, after reloading weights that were written
     to a folder; raises an InputError if the labels, the settings of the task or the tokenizer differ."""
     inputs = _inputs(weights)
-    expected = _outputs(weights.build(), weights.kind, inputs)
+    expected = outputs(weights.build(), weights.kind, inputs)
     if target.compute_outputs:
         found = target.compute_outputs(folder, inputs)
     else:
@@ -36,7 +36,7 @@ def differences(weights: Weights, target: Format, folder: str) -> dict[str, floa
                              f"{weights.labels}; got {again.settings} with the labels {again.labels}")
         if not _is_kept(weights.tokenizer, again.tokenizer, target):
             raise InputError(f"{folder}: the tokenizer must have the same vocabulary and rules after reloading")
-        found = _outputs(again.build(), weights.kind, inputs)
+        found = outputs(again.build(), weights.kind, inputs)
     return {name: float(np.max(np.abs(of_tokens(np.asarray(found[name]), inputs) - of_tokens(value, inputs))))
             for name, value in expected.items()}
 
@@ -67,20 +67,10 @@ def _inputs(weights: Weights) -> dict[str, np.ndarray]:
     return inputs
 
 
-def _outputs(model: Any, kind: str, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    encoded = getattr(model, "bert", model).encode(inputs)
-    outputs = {"pooled_output": encoded.pooled_output} if KINDS[kind].is_pooled else {}
-    outputs["sequence_output"] = encoded.sequence_output
-    if kind != ENCODER:
-        if kind == "multiple_choice":
-            inputs = {name: array[:, None] for name, array in inputs.items()}
-        logits = model(inputs)
-        outputs |= logits if isinstance(logits, dict) else {"embedding" if kind == "embedding" else "logits": logits}
-    return {name: ops.convert_to_numpy(output) for name, output in outputs.items()}
-
-
 # Allowed difference: float32 sums differ this much if they are computed in another order.
 _EXACT = 2e-5
+# The options that change what the source's own library answers; others say what its files do not.
+_CHANGING = "config", "vocab", "max_position_embeddings", "hidden_act", "activation_fn", "allow_missing"
 
 
 def convert(model: Path, output: Path,
@@ -89,9 +79,10 @@ def convert(model: Path, output: Path,
             next_sentence_pooler: bool = False, hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
             pairs: bool | None = None, activation_fn: Activation | None = None, query_prompt: str | None = None,
             document_prompt: str | None = None, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
-            allow_inexact: bool = False, overwrite: bool = False,
+            allow_inexact: bool = False, no_check: bool = False, overwrite: bool = False,
             report: Callable[[str], None] = lambda line: None) -> dict[str, float]:
-    """Writes a model in another format, with its task. The output is written atomically, read again and compared.
+    """Writes a model in another format, with its task. The output is written atomically, read again and compared: with
+    the weights that were read, and with the answers of the source's own library, if that is installed.
 
     Args:
         model: Weights to read, in any format: a folder, a TensorFlow checkpoint or a name.
@@ -116,6 +107,7 @@ def convert(model: Path, output: Path,
         ignore: Names of weights to skip, with * as a wildcard.
         allow_inexact: Write what this package follows of the source's files, and what the format can store, if that is
             not everything.
+        no_check: Do not compare with the answers of the source's own library.
         overwrite: Replace the output.
         report: function that gets each line of the report.
 
@@ -126,7 +118,8 @@ def convert(model: Path, output: Path,
         InputError: see `open_source` and `Source.load`; the format cannot store the weights; or the written model
             gives other outputs.
     """
-    check(convert, locals())
+    check(convert, given := dict(locals()))
+    changed = [name for name in _CHANGING if given[name]]
     max_position_embeddings = to_json(max_position_embeddings)
     check_free(output, overwrite, (model, config, vocab))
     source = open_source(model, config, next_sentence_pooler, allow_inexact)
@@ -174,6 +167,9 @@ def convert(model: Path, output: Path,
                f"{weights.config.max_position_embeddings} tokens")
         if not allow_inexact and not all(value <= _EXACT for value in found.values()):  # NaN fails too
             raise InputError(f"{output}: the written model must give the same outputs within {_EXACT}; got {found}")
+        if not no_check:
+            changed += ["allow_inexact"] * bool(losses or source.differences)
+            report(prove(source, weights, changed, target, new))
     return found
 
 

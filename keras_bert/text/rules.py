@@ -22,12 +22,13 @@ _ASCII_SYMBOLS = frozenset("$+<=>^`|~")  # punctuation in BERT, but not in Unico
 CONTEXTUAL = "\0"
 
 
-def _any_of(spans: Iterable[tuple[int, int]]) -> str:
+def any_of(spans: Iterable[tuple[int, int]]) -> str:
+    """Returns a pattern for the characters in ranges."""
     return "[" + "".join(f"{re.escape(chr(first))}-{re.escape(chr(last))}" for first, last in spans) + "]"
 
 
-_BORDERS = {True: re.compile(f"[ \\t\\n\\r\u3000]|{_any_of(CJK)}"), False: re.compile("[ \\t\\n\\r\u3000]")}
-_CJK, _RUN = re.compile(_any_of(CJK)), re.compile(_any_of(ASSIGNED) + "+")
+_BORDERS = {True: re.compile(f"[ \\t\\n\\r\u3000]|{any_of(CJK)}"), False: re.compile("[ \\t\\n\\r\u3000]")}
+_CJK, _RUN = re.compile(any_of(CJK)), re.compile(any_of(ASSIGNED) + "+")
 
 
 class Traced(NamedTuple):

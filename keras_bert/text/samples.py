@@ -6,7 +6,7 @@ from keras_bert.text.packing import pad
 from keras_bert.text.tokenizer import BertTokenizer
 
 # Together longer than any input; each is also used alone.
-_TEXTS = [
+TEXTS = [
     "The bank raised its rates, and the river its banks.",
     "Who wrote this, and when?",
     "play some music in the kitchen",
@@ -20,9 +20,9 @@ _TEXTS = [
 
 def sample_inputs(tokenizer: BertTokenizer, length: int, segments: int) -> dict[str, np.ndarray]:
     """Returns int32 [6, length]: a text and a pair that fill it, and four short ones; segment ids below `segments`."""
-    whole = " ".join(_TEXTS * (length // len(_TEXTS) + 1))
-    rows = tokenizer.pack([whole, *_TEXTS[1:3]], None, length)
-    rows += tokenizer.pack([whole, *_TEXTS[3:5]], [whole, *_TEXTS[:2]], length)
+    whole = " ".join(TEXTS * (length // len(TEXTS) + 1))
+    rows = tokenizer.pack([whole, *TEXTS[1:3]], None, length)
+    rows += tokenizer.pack([whole, *TEXTS[3:5]], [whole, *TEXTS[:2]], length)
     inputs = pad(rows, tokenizer.pad_id)
     inputs["input_type_ids"] = np.minimum(inputs.pop("segment_ids"), segments - 1)
     return inputs

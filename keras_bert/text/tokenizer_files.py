@@ -1,8 +1,8 @@
 """`read_tokenizer_files`, the one reader of what the files of a folder say about its tokenizer.
 
 transformers 4 writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`, transformers 5 only the last two;
-sentence-transformers adds `sentence_bert_config.json`; this package writes `vocab.txt` and `tokenizer_config.json`. If
-files contradict one another, those count that transformers and sentence-transformers follow (docs/convert.md).
+sentence-transformers adds `sentence_bert_config.json`; this package writes `vocab.txt` and `tokenizer_config.json`, and
+for both libraries `tokenizer.json`. If files contradict one another, those count that they follow (docs/convert.md).
 """
 
 import dataclasses
@@ -18,6 +18,7 @@ from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.json_files import Record, all_differences, read_json, read_object
 from keras_bert.files.paths import naming_damage
 from keras_bert.text import vocabulary
+from keras_bert.text.rules import CJK, Rules, any_of
 from keras_bert.text.vocabulary import CONTINUES, INSTEAD, MAX_WORD_LENGTH
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -141,11 +142,13 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     notes: list[str] = []
 
     differences += all_differences({CONFIG: settings})
-    rules = _rules(stored)
+    said = {name: settings[key] for key, name in _RULES.items() if key in settings}
+    has_own_steps = "normalization" in said and own_steps(Rules(**said)).items() <= stored.items()
+    rules = said if has_own_steps else _rules(stored)
     if follows_steps or rules:
-        differences += _other_steps(folder, stored)
+        differences += _other_steps(folder, stored, has_own_steps)
     if not follows_steps:
-        rules |= {name: settings[key] for key, name in _RULES.items() if key in settings}
+        rules |= said
     if transformer.get("do_lower_case"):  # before the tokenizer's own steps
         if rules.get("lower_case") is False:
             rules["strip_accents"] = rules.get("strip_accents") or False
@@ -276,8 +279,33 @@ def _rules(stored: dict) -> dict:
             "split_cjk": bert.get("handle_chinese_chars", True), "normalization": "NFC" if "NFC" in steps else "none"}
 
 
-def _other_steps(folder: str, stored: dict) -> list[str]:
-    """Returns what is lost of the steps in a `tokenizer.json` that has BERT's step and others."""
+def own_steps(rules: Rules) -> dict[str, dict]:
+    """Returns the steps of a `tokenizer.json` that make the words of the rules. BERT's own step has the characters of
+    an older Unicode, deletes those for private use, and has no final sigma."""
+    def replace(pattern: str, content: str) -> dict[str, Any]:
+        return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
+
+    steps = [replace("(?![\\t\\n\\r])[\\p{Cc}\\p{Cf}\ufffd]", "")]
+    if rules.lower_case:
+        cased, ignored = r"[\p{Lu}\p{Ll}\p{Lt}]", r"\p{Case_Ignorable}"
+        before = f"{cased}|{cased}{ignored}|{cased}{ignored}{{2}}"  # most engines know only fixed lengths
+        steps += [replace(f"(?<={before})Σ(?!{ignored}*{cased})", "ς"), {"type": "Lowercase"}]
+    if rules.strip_accents:
+        steps += [{"type": "NFD"}, replace(r"\p{Mn}", "")]
+    if rules.normalization == "NFC":
+        steps.append({"type": "NFC"})
+    words = rf"[\p{{P}}$+<=>^`|~]{f'|{any_of(CJK)}' * rules.split_cjk}"
+    split = {"type": "Split", "pattern": {"Regex": words}, "behavior": "Isolated", "invert": False}
+    return {"normalizer": {"type": "Sequence", "normalizers": steps},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, split]}}
+
+
+def _other_steps(folder: str, stored: dict, has_own_steps: bool) -> list[str]:
+    """Returns what is lost of the steps in a `tokenizer.json` that has `own_steps`, or BERT's step and others."""
+    values = {TOKENIZER: stored} | {f"{TOKENIZER}: {name}": stored.get(name) or {}
+                                    for name in ("model", "truncation", "padding")}
+    if has_own_steps:
+        return all_differences(values)
     normalizers = {step.get("type"): step for step in _normalizers(stored)}
     steps = [*normalizers, (stored.get("pre_tokenizer") or {}).get("type")]
     problem = (f"the steps in {TOKENIZER} must be BertNormalizer, perhaps NFC, and BertPreTokenizer, not "
@@ -287,8 +315,7 @@ def _other_steps(folder: str, stored: dict) -> list[str]:
     expected = [*["Lowercase"] * (steps[0] == "Lowercase"), "BertNormalizer", *["NFC"] * ("NFC" in steps),
                 "BertPreTokenizer"]
     return [problem] * (steps != expected) + all_differences(
-        {TOKENIZER: stored, f"{TOKENIZER}: BertNormalizer": normalizers["BertNormalizer"]} | {
-            f"{TOKENIZER}: {name}": stored.get(name) or {} for name in ("model", "truncation", "padding")})
+        values | {f"{TOKENIZER}: BertNormalizer": normalizers["BertNormalizer"]})
 
 
 def _second_segment(step: dict | None, cls: tuple[str, int | None],
@@ -368,5 +395,7 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
     arguments = {"lower_case": values.get("lowercase", False), "split_cjk": values.get("split_on_cjk", True),
                  "max_length": _max_length(folder, lengths, backbone.get("max_sequence_length")),
                  "has_segments": backbone.get("num_segments") != 1}
-    return TokenizerFiles(tokens, arguments | more,
+    notes = ("KerasHub keeps accents in this preset, and composes Korean; here both follow Google's rules",) * (
+        more is guessed and arguments["lower_case"] and not values.get("strip_accents"))
+    return TokenizerFiles(tokens, arguments | more, notes,
                           differences=tuple(all_differences({f"{TOKENIZER}: config": values})))

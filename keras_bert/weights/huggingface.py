@@ -1,6 +1,7 @@
 """Hugging Face folders: `config.json`, the weights (see `tensor_files`) and `vocab.txt`."""
 
 import dataclasses
+import json
 import os
 import shutil
 from collections.abc import Iterable
@@ -10,13 +11,13 @@ import numpy as np
 import tokenizers
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
-from tokenizers import decoders, normalizers, pre_tokenizers, processors
+from tokenizers import decoders, processors
 
 from keras_bert.config import BertConfig, as_bert
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import Record, all_differences, declared, read_object, write_json
 from keras_bert.text import BertTokenizer
-from keras_bert.text.tokenizer_files import SPECIAL, TOKENIZER, read_tokenizer_files
+from keras_bert.text.tokenizer_files import SPECIAL, TOKENIZER, own_steps, read_tokenizer_files
 from keras_bert.weights import native
 from keras_bert.weights.format import Format, Source, Weights, detect
 from keras_bert.weights.huggingface_models import TYPES, ModelType
@@ -290,28 +291,26 @@ FORMAT = Format("huggingface", recognise, read, write, tuple(TYPES["bert"].archi
 
 
 def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: int | None, positions: int) -> None:
-    """Writes the files of a tokenizer. transformers truncates to `max_length`; if it is None, to the tokenizer's, at
-    most `positions`. Its `BertTokenizer` cannot compose characters, so a tokenizer with NFC is written as a
-    `PreTrainedTokenizerFast`, which follows `tokenizer.json`."""
+    """Writes the files of a tokenizer. Inputs are truncated to `max_length`; if it is None, to the tokenizer's, at most
+    `positions`. The class is the one that follows `tokenizer.json` in every version of transformers."""
     if tokenizer is None:
         return
     native.write_tokenizer(tokenizer, folder)
-    settings: dict[str, Any] = {"model_max_length": max_length or min(tokenizer.max_length or positions, positions)}
-    if tokenizer.rules.normalization == "NFC":
-        _fast_tokenizer(tokenizer).save(os.path.join(folder, TOKENIZER))
-        names = ["input_ids", *["token_type_ids"] * tokenizer.has_segments, "attention_mask"]
-        settings |= {"tokenizer_class": "PreTrainedTokenizerFast", **SPECIAL, "model_input_names": names}
-    tokenizer.save_settings(folder, **settings)
+    length = max_length or min(tokenizer.max_length or positions, positions)
+    write_json(os.path.join(folder, TOKENIZER), _tokenizer_json(tokenizer, length))
+    names = ["input_ids", *["token_type_ids"] * tokenizer.has_segments, "attention_mask"]
+    special = {key: token for key, token in SPECIAL.items() if token in tokenizer.vocabulary}
+    tokenizer.save_settings(folder, tokenizer_class="PreTrainedTokenizerFast", model_max_length=length,
+                            model_input_names=names, **special)
 
 
-def _fast_tokenizer(tokenizer: BertTokenizer) -> tokenizers.Tokenizer:
-    rules = tokenizer.rules
-    fast = tokenizers.Tokenizer(tokenizer.wordpiece.model)
-    fast.normalizer = normalizers.Sequence([
-        normalizers.BertNormalizer(True, rules.split_cjk, rules.strip_accents, rules.lower_case), normalizers.NFC()])
-    fast.pre_tokenizer, fast.decoder = pre_tokenizers.BertPreTokenizer(), decoders.WordPiece()
-    second = int(tokenizer.has_segments)
+def _tokenizer_json(tokenizer: BertTokenizer, length: int) -> dict[str, Any]:
+    """Returns the `tokenizer.json` with which Hugging Face's `tokenizers` gives the ids of `BertTokenizer.pack`."""
+    fast, second = tokenizers.Tokenizer(tokenizer.wordpiece.model), int(tokenizer.has_segments)
+    fast.enable_truncation(length, direction=tokenizer.truncation_side)
+    fast.enable_padding(pad_id=tokenizer.pad_id, pad_token="[PAD]")
+    fast.decoder = decoders.WordPiece()
     fast.post_processor = processors.TemplateProcessing(
         single="[CLS]:0 $A:0 [SEP]:0", pair=f"[CLS]:0 $A:0 [SEP]:0 $B:{second} [SEP]:{second}",
         special_tokens=[("[CLS]", tokenizer.cls_id), ("[SEP]", tokenizer.sep_id)])
-    return fast
+    return json.loads(fast.to_str()) | own_steps(tokenizer.rules)
