@@ -332,6 +332,8 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("huggingface", text("tokenizer_config.json", "[]"), "tokenizer_config.json: must hold one JSON object; got []"),
     ("huggingface", text("tokenizer_config.json", '{"added_tokens_decoder": ["a"]}'), "source: is damaged"),
     ("huggingface", lambda path: change_json(path / "tokenizer.json", added_tokens=[1]), "source: is damaged"),
+    ("huggingface", lambda path: change_json(path / "tokenizer_config.json", tokenize_chinese_chars=False),
+     "tokenizer_config.json must have the rules of tokenizer.json, as convert wrote both"),
     ("huggingface", tokenizer_json(vocab={token: id for id, token in enumerate([*TINY_VOCABULARY[:9], "\ud800"])}),
      "source: is damaged or has another format"),
     ("huggingface classifier", tensors(lambda changed: changed.pop("classifier.bias")), "missing classifier.bias"),

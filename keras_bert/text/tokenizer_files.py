@@ -22,6 +22,7 @@ from keras_bert.text.rules import CJK, Rules, any_of
 from keras_bert.text.vocabulary import CONTINUES, INSTEAD, MAX_WORD_LENGTH
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
+_CONTROLS = "(?![\\t\\n\\r])[\\p{Cc}\\p{Cf}\ufffd]"  # which `own_steps` delete
 # Of sentence-transformers: the modules, and the settings of the first one, whose file had other names once.
 MODULES, TRANSFORMER = "modules.json", "sentence_bert_config.json"
 _TRANSFORMERS = (TRANSFORMER, *(f"sentence_{model}_config.json" for model in ("roberta", "distilbert", "camembert")))
@@ -285,7 +286,7 @@ def own_steps(rules: Rules) -> dict[str, dict]:
     def replace(pattern: str, content: str) -> dict[str, Any]:
         return {"type": "Replace", "pattern": {"Regex": pattern}, "content": content}
 
-    steps = [replace("(?![\\t\\n\\r])[\\p{Cc}\\p{Cf}\ufffd]", "")]
+    steps = [replace(_CONTROLS, "")]
     if rules.lower_case:
         cased, ignored = r"[\p{Lu}\p{Ll}\p{Lt}]", r"\p{Case_Ignorable}"
         before = f"{cased}|{cased}{ignored}|{cased}{ignored}{{2}}"  # most engines know only fixed lengths
@@ -310,6 +311,9 @@ def _other_steps(folder: str, stored: dict, has_own_steps: bool) -> list[str]:
     steps = [*normalizers, (stored.get("pre_tokenizer") or {}).get("type")]
     problem = (f"the steps in {TOKENIZER} must be BertNormalizer, perhaps NFC, and BertPreTokenizer, not "
                f"{', '.join(map(str, steps))}")
+    if any(step.get("pattern") == {"Regex": _CONTROLS} for step in normalizers.values()):
+        raise InputError(f"{folder}: {CONFIG} must have the rules of {TOKENIZER}, as convert wrote both; if the change "
+                         "is right, convert the model again")
     if "BertNormalizer" not in steps:
         raise InputError(f"{folder}: {problem}; {INSTEAD}")
     expected = [*["Lowercase"] * (steps[0] == "Lowercase"), "BertNormalizer", *["NFC"] * ("NFC" in steps),
