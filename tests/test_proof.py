@@ -1,5 +1,6 @@
 """`convert` compares a result with what the source's own library answers, on folders that these libraries saved."""
 
+import logging
 import re
 
 import pytest
@@ -126,8 +127,10 @@ def test_weights_that_are_read_wrongly_are_not_kept(tmp_path, monkeypatch):
     (lambda folder: change_json(folder / "config.json", dtype="no type"), {}, "transformers .* failed: "),
     (lambda folder: None, {"max_position_embeddings": 20}, "max_position_embeddings may change answers"),
 ], ids=["damage", "option"])
-def test_what_is_not_compared_is_said(edit, options, line, tmp_path):
+def test_what_is_not_compared_is_said(edit, options, line, tmp_path, monkeypatch):
+    monkeypatch.setattr(logging.root.manager, "disable", logging.DEBUG)
     lines = []
     edit(folder := save(tmp_path / "source", "Model"))
     convert(folder, tmp_path / "out", "keras_bert", **options, report=lines.append)
     assert re.match(f"not compared with another library's answers, only with what was read: .*{line}", lines[-1])
+    assert logging.root.manager.disable == logging.DEBUG

@@ -61,6 +61,7 @@ def prove(source: Source, weights: Weights, changed: Sequence[str], target: Form
     is_ascii = source.format == "kerashub" and (rules.lower_case or rules.strip_accents)
     texts, pairs = _rows(length, is_ascii)
     rows = pairs if is_pair else texts if source.kind == "embedding" else texts + pairs
+    disabled = logging.root.manager.disable
     try:
         module = importlib.import_module(name)  # first, because its logs keep the stream that they find
         logging.disable()
@@ -69,7 +70,7 @@ def prove(source: Source, weights: Weights, changed: Sequence[str], target: Form
     except Exception as error:
         return f"{failed}: {library} failed: {type(error).__name__}: {' '.join(str(error).split()):.200}"
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(disabled)
     found = _answers(target.read(folder).load()[0], source, weights, rows, length)
     problem, largest = _compare(rows, expected, found)
     asked = f"answers of {library} to {len(rows)} texts and pairs{' in ASCII' * is_ascii}"
