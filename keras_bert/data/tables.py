@@ -207,6 +207,7 @@ def _watch_for_quotes(path: Path | Rows, rows: Iterator[Record]) -> Iterator[Rec
                       f"their texts; {NO_QUOTING}", InputWarning, stacklevel=2)
 
 
+@functools.lru_cache(1000)  # of labels, which files repeat
 def look(name: str) -> str:
     """Returns a text that is equal for names that look alike: those that differ by Unicode form, case, white space, or
     characters that cannot be seen."""
