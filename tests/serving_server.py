@@ -40,10 +40,10 @@ def sleep(seconds):
 
 
 def write_function(path, specs=None, **functions):
-    """Writes a SavedModel with functions as its signatures, by default of texts (and layers). Returns its path."""
+    """Writes a SavedModel with functions as its signatures, by default of texts (layers, ids). Returns its path."""
     module = tf.Module()
     module.functions = {name: tf.function(function, input_signature=[
-        tf.TensorSpec([None], tf.int32 if column == "layers" else tf.string, column)
+        tf.TensorSpec([None], tf.int32 if column in ("layers", "ids", "mask") else tf.string, column)
         for column in inspect.signature(function).parameters] if specs is None else specs)
         for name, function in functions.items()}
     tf.saved_model.save(module, str(path), dict(module.functions))

@@ -35,7 +35,7 @@ def main(descriptor: int, accepts_at_once: int) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
     sys.setswitchinterval(SWITCH_S)
     quiet_tensorflow()
-    models = ModelServer(Settings(**json.loads(sys.stdin.readline())), bool(accepts_at_once))
+    models = ModelServer(Settings(**json.loads(sys.stdin.readline())))
     if models.settings.tensorflow:
         import_tensorflow()
     config = uvicorn.Config(
