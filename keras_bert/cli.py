@@ -5,6 +5,7 @@ import importlib
 import inspect
 import os
 import re
+import signal
 import sys
 import textwrap
 import warnings
@@ -37,6 +38,8 @@ _IMPORT = Argument("import", None, "Module of your own to import, for the tasks 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the console script. Exits with 0, 1 for bad input, 2 for bad usage, 130 for Ctrl-C or 143 for SIGTERM."""
     warnings.showwarning = _show_warning
+    if os.getpid() == 1:  # of a container: without a handler, Linux ignores the signal
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
