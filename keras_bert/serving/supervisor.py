@@ -85,7 +85,8 @@ def supervise(settings: Settings) -> None:
             while True:
                 _keep_running(workers)
                 received = signal.sigtimedwait(_SIGNALS, _BEAT_S)
-                if received and received.si_signo != signal.SIGCHLD:
+                # The value is undefined if this process was stopped and continues.
+                if received and received.si_signo in (signal.SIGTERM, signal.SIGINT):
                     stop_signal = signal.Signals(received.si_signo)
                     logs.logger.info({"event": "stopping", "signal": stop_signal.name, "sender": received.si_pid})
                     break
@@ -124,7 +125,8 @@ class _Worker:
             # Of glibc. TensorFlow's batches of different sizes permanently fragment multiple arenas. LiteRT's texts do
             # not, and threads that share one wait for each other.
             "MALLOC_ARENA_MAX": "1" if settings.tensorflow else str(1 + settings.threads),
-            "TOKENIZERS_PARALLELISM": "false"}  # each call has one core
+            "TOKENIZERS_PARALLELISM": "false",  # each call has one core
+            "TEST_TMPDIR": "/nowhere"}  # of absl, which TensorFlow imports: else absl needs a writable folder
 
     def start(self, accepts_at_once: bool) -> None:
         self._answer, self._used, self._idle_beats, self._next_beat = b"", math.inf, 0, time.monotonic()
