@@ -159,8 +159,8 @@ class Server:
         self.headers = dict(headers)
         named = [f"--model={name}={path}" for name, path in models.items()]
         self.process = subprocess.Popen(
-            [*within, sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", *["--grpc_port=0"] * has_grpc, *named,
-             *flags],
+            [*within, sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", *["--grpc_port=0"] * has_grpc,
+             *named, *flags],
             stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
             # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
             | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}) | dict(environment))

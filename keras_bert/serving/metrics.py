@@ -9,7 +9,6 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from functools import cache, partial
-from typing import IO
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric, generate_latest, mmap_dict, values
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -21,8 +20,8 @@ _memories: dict[str, int] = json.loads(os.environ.get(_MEMORIES, "{}"))  # file 
 
 def make_memories(workers: int) -> dict[str, int]:
     """Returns file descriptors of memory for the metrics of workers."""
-    names = [f"{kind}_{worker}.db" for worker in range(workers) for kind in ("counter", "histogram", "gauge_livesum")]
-    memories = {name: os.memfd_create(name) for name in names}
+    kinds = "counter", "histogram", "gauge_livesum"
+    memories = {f"{kind}_{worker}.db": os.memfd_create(kind) for worker in range(workers) for kind in kinds}
     for memory in memories.values():
         os.ftruncate(memory, _SIZE)
     return memories
@@ -38,12 +37,8 @@ def reset_gauges(memories: Mapping[str, int], worker: int) -> None:
     os.pwrite(memories[f"gauge_livesum_{worker}.db"], bytes(8), 0)  # the size of what is used
 
 
-def _open(name: str, mode: str) -> IO[bytes]:
-    return open(f"/proc/self/fd/{_memories[name]}", mode)
-
-
 if _memories:
-    mmap_dict.open = _open  # type: ignore[attr-defined]
+    mmap_dict.open = lambda name, mode: open(f"/proc/self/fd/{_memories[name]}", mode)  # type: ignore[attr-defined]
     values.ValueClass = values.MultiProcessValue(lambda: os.environ[_WORKER])
 
 _SECONDS = (.002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30)

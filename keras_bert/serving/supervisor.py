@@ -110,7 +110,8 @@ class _Worker:
 
     A process that hangs is killed. It hangs if, at `_BEATS` heartbeats in a row, it has not answered the last one, or
     runs a batch for longer than its timeout; and none of its threads computes, or waits for a core or a disk, as those
-    of a slow one do. Heartbeats are counted, because time also passes while this process itself is stopped."""
+    of a slow one do. If it is not ready yet, they may wait for anything, but must not be stopped by a signal.
+    Heartbeats are counted, because time also passes while this process itself is stopped."""
 
     process: subprocess.Popen[bytes] | None = None
     is_ready = False  # True if it accepts connections, and has tried to load its models
@@ -169,10 +170,12 @@ class _Worker:
         if ALIVE in self._answer:
             self._idle_beats = 0
         else:
-            last, self._used = self._used, _used_ticks(process.pid, is_answering=LATE in self._answer)
+            last, self._used = self._used, _used_ticks(
+                process.pid, is_answering=LATE in self._answer, busy="RD" if self.is_ready else "RDS")
             self._idle_beats = self._idle_beats + 1 if 0 <= self._used - last <= _IDLE_TICKS else 0
         if self._idle_beats == _BEATS:
-            logs.logger.error({"event": "hung", "worker": process.pid})
+            logs.logger.error({"event": "hung", "worker": process.pid,
+                               "reason": "batch" if LATE in self._answer else "no answer"})
             self._lost = "hung"
             process.kill()
         self._answer, self._next_beat = b"", time.monotonic() + _BEAT_S
@@ -180,15 +183,15 @@ class _Worker:
             self._control.send(b"\n")
 
 
-def _used_ticks(process: int, is_answering: bool) -> float:
-    """Returns the processor time of the threads of a process; or infinity if one of them runs, or waits for a core or a
-    disk. The main thread, whose event loop answers, is left out if `is_answering`."""
+def _used_ticks(process: int, is_answering: bool, busy: str) -> float:
+    """Returns the processor time of a process's threads; or infinity if one is in a `busy` state of proc(5): R runs or
+    waits for a core, D waits for a disk, S for anything else. The main thread is left out if it `is_answering`."""
     used = 0.0
     try:
         for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
             state, *fields = (thread / "stat").read_text().rpartition(")")[2].split()
             if not (is_answering and thread.name == str(process)):
-                used += math.inf if state in "RD" else int(fields[10]) + int(fields[11])
+                used += math.inf if state in busy else int(fields[10]) + int(fields[11])
     except OSError:  # it has just ended
         return math.inf
     return used
