@@ -126,8 +126,8 @@ def test_a_killed_worker_costs_only_what_it_held_and_comes_back_and_all_end_with
         metrics = server.metrics()
         assert metrics['version_workers{model="echo",version="1"}'] == 2
         assert metrics['lost_workers_total{cause="died"}'] == 1
-        # The new one continues what the dead one had counted. An answer is counted when it has been sent: of each client,
-        # the one that died may have sent one that it had yet to count, or counted one that no longer arrived.
+        # The new one continues the dead one's counts. An answer is counted when it has been sent: of each client, the one
+        # that died may have sent one that it had yet to count, or counted one that no longer arrived.
         counted = metrics['requests_total{code="200",method="predict",model="echo"}']
         assert answered - 8 <= counted <= len(answers)
         server.process.kill()
@@ -206,7 +206,7 @@ def test_a_container_needs_no_folder_to_write_to_and_no_other_first_process(tmp_
         assert len(children(init)) == 1
         os.kill(init, signal.SIGTERM)
         assert server.process.wait(60) == 0
-    early = "import os, time\nfrom keras_bert import cli\ncli.run = lambda _: os.kill(1, 15) or time.sleep(60)\ncli.main()"
+    early = "import os, time, keras_bert.cli as cli; cli.run = lambda _: os.kill(1, 15) or time.sleep(60); cli.main()"
     assert subprocess.run([*CONTAINER, sys.executable, "-c", early], timeout=50).returncode == 143
 
 
