@@ -126,8 +126,8 @@ def test_a_killed_worker_costs_only_what_it_held_and_comes_back_and_all_end_with
         metrics = server.metrics()
         assert metrics['version_workers{model="echo",version="1"}'] == 2
         assert metrics['lost_workers_total{cause="died"}'] == 1
-        # The new one continues the dead one's counts. An answer is counted when it has been sent: of each client, the one
-        # that died may have sent one that it had yet to count, or counted one that no longer arrived.
+        # The new one continues the dead one's counts. An answer is counted when it has been sent: of each client, one
+        # may have arrived that the dead one had yet to count, or been counted without arriving.
         counted = metrics['requests_total{code="200",method="predict",model="echo"}']
         assert answered - 8 <= counted <= len(answers)
         server.process.kill()
