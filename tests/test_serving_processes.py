@@ -12,18 +12,7 @@ import time
 
 import pytest
 import tensorflow as tf
-from serving_server import (
-    children,
-    connections,
-    held,
-    instances,
-    load,
-    refused,
-    serving,
-    wait,
-    write_echo,
-    write_function,
-)
+from serving_server import children, connections, held, instances, load, serving, wait, write_echo, write_function
 
 from keras_bert.export import export_text_model
 from keras_bert.models import BertClassifier
@@ -164,7 +153,7 @@ def test_a_worker_whose_batch_never_ends_is_replaced(tmp_path):
         lambda path: tf.cond(tf.strings.length(path) > 20, lambda: tf.io.read_file(path), lambda: path), text)})
     os.mkfifo(tmp_path / "without a writer")  # its reader waits for one
     with serving({"echo": path}, "--timeout_s=1") as server:
-        assert refused(server.ask("/v1/models/echo:predict", instances(f"{tmp_path}/without a writer")))[0] == 504
+        assert server.ask("/v1/models/echo:predict", instances(f"{tmp_path}/without a writer"))[0] == 504
         server.wait(lambda: len(server.events(event="available")) == 2)
         assert server.events(event="hung")[0]["reason"] == "batch"
         assert server.wait_ready().predict("echo", instances=["a"]) == ["a"]

@@ -171,7 +171,7 @@ class _Worker:
             self._idle_beats = 0
         else:
             last, self._used = self._used, _used_ticks(
-                process.pid, is_answering=LATE in self._answer, busy="RD" if self.is_ready else "RDS")
+                process.pid, is_answering=LATE in self._answer, busy="RDt" if self.is_ready else "RDtS")
             self._idle_beats = self._idle_beats + 1 if 0 <= self._used - last <= _IDLE_TICKS else 0
         if self._idle_beats == _BEATS:
             logs.logger.error({"event": "hung", "worker": process.pid,
@@ -185,7 +185,8 @@ class _Worker:
 
 def _used_ticks(process: int, is_answering: bool, busy: str) -> float:
     """Returns the processor time of a process's threads; or infinity if one is in a `busy` state of proc(5): R runs or
-    waits for a core, D waits for a disk, S for anything else. The main thread is left out if it `is_answering`."""
+    waits for a core, D waits for a disk, S for anything else, a debugger has stopped t. The main thread is left out if
+    it `is_answering`."""
     used = 0.0
     try:
         for thread in pathlib.Path(f"/proc/{process}/task").iterdir():
