@@ -73,11 +73,11 @@ def supervise(settings: Settings) -> None:
             settings, port=listener.getsockname()[1], grpc_port=grpc_port, tensorflow=tensorflow, workers=count,
             threads=max(1, cores // count))
         _announce(settings, versions, without_grpc)
+        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
         reader, writer = os.pipe()  # this process's own log, like those of the workers
         logs.configure(writer)
         stack.callback(_copy_in_thread(os.fdopen(reader, "rb")).join, 1)  # not forever: nobody may read the log
         stack.callback(os.close, writer)
-        signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
         memories = metrics.make_memories(count)
         workers = [_Worker(number, settings, listener, memories) for number in range(count)]
         stop_signal = signal.SIGTERM
