@@ -47,6 +47,10 @@ class ModelServer:
         """Returns True if the model of that name, by default each model, is served, and the server is not draining."""
         return not self.draining and all(self.models[each].current for each in ([name] if name else self.models))
 
+    def is_late(self) -> bool:
+        """Returns True if a batch of a model runs longer than `timeout_s`."""
+        return any(model.current and model.current.batcher.is_late for model in self.models.values())
+
     def check_access(self, authorization: bytes, field: str) -> None:
         """Raises a `RequestError` if the header or metadata `field` has the wrong token, or the server is stopping."""
         if self.settings.token:
