@@ -5,8 +5,12 @@ import concurrent.futures
 import contextlib
 import gzip
 import json
+import os
 import resource
+import shutil
+import signal
 import socket
+import subprocess
 import time
 
 import pytest
@@ -136,7 +140,9 @@ def test_who_has_gone_is_not_answered(server, tmp_path):
 
 
 def test_broken_clients(server):
-    assert b'{"error": "this is not HTTP"}' in talk(server, b"hello\r\n\r\n")
+    for data in (b"hello\r\n\r\n", b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n"):
+        assert b'{"error": "this is not HTTP"}' in talk(server, data)
+    assert server.metrics()['requests_total{code="400",method="",model=""}'] >= 2
     chunks = [b"8000\r\n" + b"x" * 0x8000 + b"\r\n"] * 4
     endless = talk(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *chunks)  # returns as the connection is closed
     assert endless.startswith(b"HTTP/1.1 413 ") and endless.endswith(b'104857 bytes"}')
@@ -148,14 +154,18 @@ def test_broken_clients(server):
 
 def test_headers_have_a_limit_before_the_token_is_checked(server):
     start, end = b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"Connection: close\r\n\r\n"
-    line = b"a: " + b"x" * 1000 + b"\r\n"
+    line, counted = b"a: " + b"x" * 1000 + b"\r\n", 'requests_total{code="431",method="",model=""}'
     assert talk(server, start, line * 30, end).endswith(b"\r\n\r\nok")
     chunked = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     for parts in ([start, line * 40, end], [start, b"a: ", *[b"x" * 2000] * 20], [b"GET /" + b"x" * 40_000],
-                  [chunked, b"0\r\na: ", *[b"x" * 2000] * 20], [chunked, b"1;a=", *[b"x" * 2000] * 20]):
-        answer = talk(server, *parts, pause=0.002)
-        assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
-        assert answer.endswith(b'{"error": "the request line and the headers may have at most 32768 bytes"}')
+                  [chunked, b"0\r\na: ", *[b"x" * 2000] * 20], [chunked, b"1;a=", *[b"x" * 2000] * 20],
+                  [start, *[b"a:\r\n" * 1000] * 9, end], [chunked, b"0\r\n", *[line] * 40, b"\r\n"]):
+        for packets in (parts, [b"".join(parts)]):
+            before = server.metrics().get(counted, 0)
+            answer = talk(server, *packets, pause=0.002)
+            assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n"), answer
+            assert answer.endswith(b'{"error": "the request line and the headers may have at most 32768 bytes"}')
+            assert server.metrics()[counted] == before + 1
     assert server.ask(PREDICT, instances("a"), headers={"Authorization": "Bearer " + "x" * 20_000})[0] == 401
 
 
@@ -170,24 +180,62 @@ def test_the_header_host_is_as_rfc_9112_says(server, line, host, status):
     assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
 
 
-@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
-def test_half_closed_connections_get_their_answer(server, tmp_path, version):
-    """Interim responses come first (RFC 9110, section 15.2), until it is there."""
+@pytest.mark.parametrize("end", [None, -5])
+def test_who_sends_the_end_of_the_connection_gets_no_answer(server, tmp_path, end):
     with connect(server) as sock:
-        sock.sendall(request(f"until {tmp_path / 'go'}").replace(b"/1.1", b"/" + version))
-        sock.shutdown(socket.SHUT_WR)
-        if version == b"1.1":
-            assert sock.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        (tmp_path / "go").touch()
-        answer = receive(sock).replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
-    assert answer.startswith(b"HTTP/1.1 200 ") and b"\r\nconnection: close\r\n" in answer and b"/go" in answer
-
-
-def test_half_a_request_gets_no_answer(server):
-    with connect(server) as sock:
-        sock.sendall(request("a")[:-5])
+        sock.sendall(request(f"until {tmp_path / 'go'}")[:end])
         sock.shutdown(socket.SHUT_WR)
         assert receive(sock) == b""
+    (tmp_path / "go").touch()
+
+
+def test_trailers_are_no_headers(server):
+    """Else, they could replace the headers Host and Authorization, which are checked."""
+    body = b'{"instances": ["a"]}'
+    for head, line, status in ((HEAD, b"Host: a/b", 200), (HEAD.replace(b"secret", b"x"), HEAD.splitlines()[2], 401)):
+        answer = talk(server, head + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n" + body +
+                      b"\r\n0\r\n" + line + b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+
+
+@pytest.mark.parametrize("size", [10_000, 7])
+def test_upgrades_are_ignored(server, size):
+    """RFC 9110, section 7.8. The requests come in packets of so many bytes."""
+    upgrade, body = b"Connection: Upgrade\r\nUpgrade: h2c\r\n", b'{"instances": ["a"]}'
+    chunked = HEAD + upgrade + b"Transfer-Encoding: chunked\r\n\r\n14\r\n" + body + b"\r\n0\r\n\r\n"
+    known = HEAD + b"Content-Length: 20\r\n" + upgrade.replace(b"Upgrade\r", b"Upgrade, close\r") + b"\r\n" + body
+    data = chunked * 2 + known
+    answer = talk(server, *(data[start:start + size] for start in range(0, len(data), size)), pause=0.001)
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == answer.count(b'"echo":"a"') == 3, answer
+
+
+_JAVA = """
+import java.net.URI;
+import java.net.http.*;
+
+public class Ask {
+    public static void main(String[] arguments) throws Exception {
+        HttpClient client = HttpClient.newHttpClient();
+        for (int turn = 0; turn < 2; turn++) {
+            HttpRequest request = HttpRequest.newBuilder(URI.create(arguments[0]))
+                .header("Authorization", "Bearer a secret").POST(HttpRequest.BodyPublishers.ofString(arguments[1])).build();
+            System.out.print(client.send(request, HttpResponse.BodyHandlers.ofString()).body());
+        }
+    }
+}"""
+
+
+@pytest.mark.slow("Java, which compiles its client first")
+@pytest.mark.parametrize("program", ["curl", "java"])
+def test_clients_that_ask_for_http_2_are_answered(server, tmp_path, program):
+    if not shutil.which(program):
+        pytest.skip(f"needs {program}")
+    (tmp_path / "Ask.java").write_text(_JAVA)
+    url, body = f"http://127.0.0.1:{server.port}{PREDICT}", json.dumps(instances("x" * 150))
+    command = {"java": ["java", tmp_path / "Ask.java", url, body],
+               "curl": ["curl", "-s", "--http2", "-H", "Authorization: Bearer a secret", "-d", body, url, url]}[program]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert said.stdout.count('"echo":"' + "x" * 150) == 2, said
 
 
 def test_what_a_thread_reserves_for_a_request_that_has_ended_is_refused():
@@ -238,6 +286,19 @@ def test_too_many_connections_are_closed_and_logged(server):
     assert event["limit"] == 300
 
 
+@pytest.mark.slow("a worker that is started again, with another limit")
+def test_too_many_connections_of_grpc_are_closed(tmp_path):
+    """An eighth of the file descriptors may be connections of gRPC, so that those of HTTP are still answered."""
+    with serving({"echo": write_echo(tmp_path / "echo")}) as server, contextlib.ExitStack() as stack:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+        os.kill(server.workers()[0], signal.SIGKILL)
+        server.wait(lambda: len(server.events(event="available")) == 2)
+        for _ in range(400):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", server.grpc_port), timeout=60))
+            sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")  # with empty settings
+        assert server.ask("/healthz")[0] == 200 and len(server.events(event="died")) == 1
+
+
 def send_until_closed(server, start, status):
     """Begins a request that is refused, and sends more of its body again and again, until the connection is reset."""
     with connect(server) as sock:
@@ -252,6 +313,16 @@ def send_until_closed(server, start, status):
     return True
 
 
+def read(sock, rate, seconds):
+    """Reads so many bytes per second, from a connection that may be reset; returns how many came."""
+    count, end = 0, time.monotonic() + seconds
+    with contextlib.suppress(ConnectionResetError):
+        while time.monotonic() < end and (chunk := sock.recv(rate // 10)):
+            count += len(chunk)
+            time.sleep(0.1)
+    return count
+
+
 def begin_reading(server, body):
     """A connection with a small buffer, on which the answer to a request will come."""
     sock = socket.socket()
@@ -264,14 +335,16 @@ def begin_reading(server, body):
 
 @pytest.mark.slow("connections that are held or not read: nobody would end them")
 def test_clients_that_do_not_go_on_are_disconnected(tmp_path):
-    """Who sends no headers or does not read, after 10 seconds; who sends more of what was refused, after 5, as who does
-    not read once the server stops. Who reads slowly gets everything."""
+    """Who sends no headers or reads less than 64 kB, after 10 seconds; who sends more of what was refused, after 5, as
+    who does not read once the server stops. Who reads more than that gets everything."""
     (tmp_path / "token").write_text("a secret")
     body = json.dumps({"inputs": ["x" * 90_000] * 100}).encode()
     starts = {"Content-Length: 1000\r\n\r\n{": 401, "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n": 401,
               f"Authorization: Bearer a secret\r\nContent-Length: {2**30}\r\n\r\n{{": 413}
     with serving({"echo": write_echo(tmp_path / "echo")}, f"--token_file={tmp_path}/token", headers=TOKEN) as server, \
-            concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
+            concurrent.futures.ThreadPoolExecutor(2 + len(starts)) as pool:
+        too_slow, just_enough = begin_reading(server, body), begin_reading(server, body)
+        readings = pool.submit(read, too_slow, 3000, 30), pool.submit(read, just_enough, 12_000, 30)
         stalled, slow, received = begin_reading(server, body), begin_reading(server, body), 0
         idle = connections(server, 300)
         for connection in idle:
@@ -291,12 +364,11 @@ def test_clients_that_do_not_go_on_are_disconnected(tmp_path):
         while silent.recv(1000):
             pass
         assert server.ask(PREDICT, instances("a"), connection=kept)[0] == 200  # uvicorn would have closed it after 5 s
-        server.wait(lambda: sum(event.get("bytes", 0) > 9e6 for event in server.events()) == 2)
-        rest = 0
-        with contextlib.suppress(ConnectionResetError):
-            while chunk := stalled.recv(2**20):
-                rest += len(chunk)
-        assert rest < 9_000_000
+        lost, whole = (reading.result() for reading in readings)
+        assert lost + read(too_slow, 10**8, 60) < 9_000_000 <= whole + read(just_enough, 10**8, 60)
+        assert read(stalled, 10**8, 60) < 9_000_000
+        server.wait(lambda: sorted((event["status"], event["bytes"] > 9e6) for event in server.events(path=PREDICT)
+                                   if event["bytes"] > 1000) == [(200, True)] * 2 + [(499, False)] * 2)
         with begin_reading(server, body) as another:
             assert another.recv(1) and server.stop() == 0
         assert not [event for event in server.events() if "graceful shutdown exceeded" in event.get("message", "")]
