@@ -19,7 +19,7 @@ from keras_bert.serving import logs
 
 MAX_HEADERS = 2**15  # bytes of a request besides its body: the request line and the headers
 HEADERS_S = 10  # seconds to receive a request's headers; for the first request, counted from connecting
-SEND_S, SEND_BYTES = 10, 64_000  # a client must take so much of a response in so many seconds
+SEND_S, SEND_BYTES = 10, 64_000  # seconds in which a client must take so many bytes of a response
 LINGER_S = 5  # the same while the server stops; also, to receive the rest of a body when closing
 _UNSENT = 2**16  # bytes of a response that the system buffers before it sends them
 _PIECE = 2**10  # bytes that are parsed at a time, so that headers are limited in large packets, too
@@ -62,18 +62,22 @@ class LimitedTransport:
         self.limit_sending()
 
     def limit_sending(self) -> None:
-        """Aborts the connection if the client takes less than `SEND_BYTES` in the next `send_s`, or later in as long,
-        while something waits to be sent. That the socket is writable again does not tell: it is so in large steps."""
+        """Aborts the connection when the client has taken less than `SEND_BYTES` per `send_s`, until all has been sent.
+        A client's system may take megabytes at once, then nothing until the client has read most of them, so what is
+        taken in a second may last for as long as at twice this rate."""
         if self.timer:
             self.timer.cancel()
-        self.timer = self._loop.call_later(self.send_s, self._check_sending, self._taken())
+        self._credit, self._seen = float(SEND_BYTES), self._taken()
+        self.timer = self._loop.call_later(1, self._check_sending)
 
-    def _check_sending(self, before: int) -> None:
-        self.timer = None
-        if self._taken() - before >= SEND_BYTES:
-            self.limit_sending()
-        elif self._is_closing or self._transport.get_write_buffer_size():
+    def _check_sending(self) -> None:
+        self.timer, taken = None, self._taken()
+        new, self._seen = taken - self._seen, taken
+        self._credit = max(self._credit, min(self._credit + new, SEND_BYTES), new / 2) - SEND_BYTES / self.send_s
+        if self._credit <= 0:
             self._transport.abort()
+        elif self._is_closing or self._transport.get_write_buffer_size():
+            self.timer = self._loop.call_later(1, self._check_sending)
 
     def _taken(self) -> int:
         """Returns the bytes that the client's system has acknowledged."""
