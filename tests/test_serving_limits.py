@@ -346,7 +346,7 @@ def test_clients_that_do_not_go_on_are_disconnected(tmp_path):
         while silent.recv(1000):
             pass
         assert server.ask(PREDICT, instances("a"), connection=kept)[0] == 200  # uvicorn would have closed it after 5 s
-        assert not reads_all(stalled) and not lost.result() and whole.result()
+        assert whole.result() and not lost.result() and not reads_all(stalled)
         server.wait(lambda: sorted((event["status"], event["bytes"] > 9e6) for event in server.events(path=PREDICT)
                                    if event["bytes"] > 1000) == [(200, True)] * 2 + [(499, False)] * 2)
         with begin_reading(server, body) as another:
