@@ -9,7 +9,6 @@ texts are those with the highest cosine similarity. To save vectors:
 """
 
 import argparse
-import pathlib
 
 from keras_bert import startup
 
@@ -18,6 +17,7 @@ startup.quiet_tensorflow()
 import numpy as np
 
 import keras_bert
+from keras_bert.data import iterate_lines
 from keras_bert.models import BertFeatures
 
 BATCH, NEAREST = 32, 3
@@ -38,7 +38,7 @@ def main(texts, questions, encoder):
     folder = keras_bert.find_pretrained(encoder)
     tokenizer = keras_bert.BertTokenizer.from_folder(folder)
     features = BertFeatures(keras_bert.BertLayer.from_pretrained(folder), "last")
-    texts = pathlib.Path(texts).read_text(encoding="utf-8").splitlines()
+    texts = list(iterate_lines(texts))
     cosines = vectors_of(questions, features, tokenizer) @ vectors_of(texts, features, tokenizer).T
     for question, row in zip(questions, cosines):
         print(question)

@@ -10,8 +10,6 @@ pip install faiss-cpu.
 """
 
 import argparse
-import json
-import pathlib
 import time
 
 from keras_bert import startup
@@ -22,6 +20,7 @@ import faiss
 import numpy as np
 
 import keras_bert
+from keras_bert.data import read_examples
 
 
 def scores(ranks):
@@ -31,8 +30,8 @@ def scores(ranks):
 
 
 def main(data, embedder, reranker, found, shown):
-    rows = [json.loads(line) for line in pathlib.Path(data).read_text(encoding="utf-8").splitlines()]
-    questions, answers = [row["text"] for row in rows], [row["text_pair"] for row in rows]
+    rows = read_examples(data, text_pair_column="text_pair", label_column=None)
+    questions, answers = [row.text for row in rows], [row.text_pair for row in rows]
     texts = list(dict.fromkeys(answers))
     embedder, reranker = map(keras_bert.FineTuned.load, (embedder, reranker))
     query, document = ("query", "document") if embedder.task.prompts else (None, None)

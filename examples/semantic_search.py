@@ -9,7 +9,6 @@ https://arxiv.org/abs/1603.09320) of faiss: pip install faiss-cpu.
 """
 
 import argparse
-import pathlib
 import time
 
 from keras_bert import startup
@@ -19,6 +18,7 @@ startup.quiet_tensorflow()
 import numpy as np
 
 import keras_bert
+from keras_bert.data import iterate_lines
 
 NEAREST = 10
 LINKS, WIDTH = 32, 64  # of the graph: links per text, and candidates of a search; more are slower and more exact
@@ -59,7 +59,7 @@ def timed(function, *arguments):
 
 def main(texts, vectors, questions, encoder, cosine):
     try:
-        texts, vectors = pathlib.Path(texts).read_text(encoding="utf-8").splitlines(), np.load(vectors)["vectors"]
+        texts, vectors = list(iterate_lines(texts)), np.load(vectors)["vectors"]
     except OSError as error:
         raise keras_bert.InputError(f"{error.filename}: cannot be read: {error.strerror}") from None
     if len(texts) != len(vectors) or len(texts) < NEAREST:

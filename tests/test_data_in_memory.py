@@ -311,15 +311,18 @@ def test_two_columns_of_one_name_and_thresholds_of_other_tasks_are_refused(pretr
 
 
 @pytest.mark.parametrize("task, labels, message", [
-    ("intent", ["x", "x ", "y", "y"], "train: labels differ in white space alone: 'x' and 'x '; they are different"),
+    ("intent", ["x", "x ", "y", "y"], r"train: labels that look alike: 'x' \(row 1\) and 'x ' \(row 2\); they"),
     ("classify", ["turn on", "turnon", "a", "a\u3000"],
-     r"'a' and 'a\\u3000' \(1 more such groups\); they are different labels; if they should be one, write them alike"),
-    ("multilabel", [["x 1"], ["y", "x\t1 "], [], []], r"'x\\t1' and 'x 1'|'x 1' and 'x\\t1'; they"),
-    ("embed", ["x", "x ", "y", "y"], "'x' and 'x '"),
-    ("tag", [["B-first name"], ["B-firstname"]], "'first name' and 'firstname'"),
+     r"'turnon' \(row 2\) \(1 more such groups\); they are different labels; if they should be one, write them alike"),
+    ("multilabel", [["x 1"], ["y", "x\t1 "], [], []], r"'x 1' \(row 1\) and 'x\\t1' \(row 2\); they"),
+    ("embed", ["x", "x ", "y", "y"], r"'x' \(row 1\) and 'x '"),
+    ("tag", [["B-first name"], ["O"], ["B-Firstname"]], r"'first name' \(row 1\) and 'Firstname' \(row 3\)"),
+    ("classify", ["é", "y", "e\u0301", "y"], r"'é' \(row 1\) and 'e\\u0301' \(row 3\);"),
+    *(("classify", ["x", "y", label, "y"], re.escape(f"'x' (row 1) and {ascii(label)} (row 3);"))
+      for label in ("x\u200b", "\ufeffX", "\xadx", "x\ufe0f")),
 ])
 @pytest.mark.filterwarnings("error::keras_bert.errors.InputWarning")  # raised before training
-def test_labels_that_differ_in_white_space_alone(pretrained, tmp_path, task, labels, message):
+def test_labels_that_look_alike(pretrained, tmp_path, task, labels, message):
     names = ("words", "tags") if task == "tag" else ("text", "label")
     rows = [dict(zip(names, ([text] if task == "tag" else text, label))) for text, label in zip("abcd", labels)]
     with pytest.raises(InputWarning, match=message):

@@ -61,6 +61,15 @@ def complaint(line):
         return None if "--help" in rest else f"{line}: {error}"
 
 
+def test_texts_are_split_into_lines_as_the_commands_do():
+    """Not by `str.splitlines`, which splits at form feeds and U+2028, too, except for what is no text."""
+    paths = [*ROOT.glob("README*"), *(path for folder in ("docs", "examples", "benchmarks", "keras_bert", "export")
+                                      for path in ROOT.glob(f"{folder}/**/*.[mpi][dyp]*"))]
+    assert {str(path.relative_to(ROOT)) for path in paths if "splitlines(" in path.read_text()} == {
+        "benchmarks/ruler.py", "benchmarks/serving.py", "keras_bert/commands/serve.py", "keras_bert/errors.py",
+        "keras_bert/pretraining/pretrain.py"}  # output of programs, a token, messages of errors
+
+
 @each_page
 def test_relative_links_lead_somewhere(page):
     targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text())

@@ -95,7 +95,7 @@ def test_goemotions_as_published():
     (FLAGS, {"label_columns": ["joy", "y"]}, "there is no column 'y'"),
     (FLAGS, {"label_columns": ["joy", "joy"]}, "label_columns must be different names, at least one; got .'joy', "),
     (FLAGS, {"label_columns": ["joy"], "label_column": "y"}, "label_column must be left out with label_columns"),
-    (FLAGS, {}, "there is no column 'label'; the columns are text, thanks, joy, a, b; pass label_column=…"),
+    (FLAGS, {}, "there is no column 'label'; the columns are text, thanks, joy, 'a, b'; pass label_column=…"),
 ])
 def test_invalid_labels_are_named(rows, columns, message):
     with pytest.raises(InputError, match=message):

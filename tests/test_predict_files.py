@@ -21,6 +21,7 @@ import pytest
 from pyarrow import parquet
 
 from keras_bert.data import chunks
+from keras_bert.errors import InputWarning
 from keras_bert.files.atomic import only_writer
 from keras_bert.inference import answering, files
 from keras_bert.terminal import ProgressLine
@@ -40,7 +41,7 @@ def write(path, texts=TEXTS):
         if kind == ".jsonl":
             file.writelines(json.dumps({"id": i, "text": text}) + "\n" for i, text in enumerate(texts))
         elif kind == ".csv":
-            csv.writer(file).writerows([("id", "text"), *enumerate(texts)])
+            csv.writer(file, delimiter=",;"[path.name == "h.csv"]).writerows([("id", "text"), *enumerate(texts)])
         else:
             file.writelines(["id\ttext\n", *(f"{i}\t{text}\n".replace("g\tp", "g p") for i, text in enumerate(texts))])
 
@@ -78,14 +79,15 @@ def predict(run, trained_once, tmp_path, monkeypatch):
 @pytest.mark.usefixtures("eager")
 def test_answers_are_those_of_the_model(predict, trained_once, inputs, tmp_path):
     """Without and with a column of the input that is kept."""
-    names = ["a.jsonl", "b.tsv", "c.csv", "d.parquet", "e.jsonl.gz", "f.tsv.gz", "g.csv.gz"]
+    names = ["a.jsonl", "b.tsv", "c.csv", "d.parquet", "e.jsonl.gz", "f.tsv.gz", "g.csv.gz", "h.csv"]
     for name in names:
         write(inputs / name)
-    outputs = ["a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl", "e.jsonl.gz", "f.jsonl.gz", "g.jsonl.gz"]
+    outputs = ["a.jsonl", "b.jsonl", "c.jsonl", "d.jsonl", "e.jsonl.gz", "f.jsonl.gz", "g.jsonl.gz", "h.jsonl"]
     wanted = load_once(trained_once, 1).predict(TEXTS)
     for flags, names_kept in (([], []), (["--keep_columns=id"], ["id"])):
         out = tmp_path / "-".join(["out", *names_kept])
-        assert predict(inputs / "*", f"--output={out}", *flags) == (0, [f"{out}: 42 answers"], [])
+        with pytest.warns(InputWarning, match="h.csv: read with ';' between the cells, not ','"):
+            assert predict(inputs / "*", f"--output={out}", *flags) == (0, [f"{out}: 48 answers"], [])
         assert sorted(digests(out)) == outputs
         for name, answers in zip(names, outputs):
             suffix = chunks.suffix_of(name)

@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import io
 import itertools
 import json
 import math
@@ -10,6 +11,8 @@ import random
 import subprocess
 import sys
 import tracemalloc
+import unicodedata
+import warnings
 
 import hypothesis
 import hypothesis.strategies as st
@@ -18,8 +21,11 @@ import pyarrow
 import pytest
 from pyarrow import parquet
 
+from keras_bert.data import iterate_lines
+from keras_bert.data.chunks import read_chunks
 from keras_bert.data.examples import Example, iterate_examples, number, read_examples
 from keras_bert.data.tables import open_data, read_table
+from keras_bert.data.tagged import read_tagged
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.json_files import Record
 from keras_bert.tasks.choice import ChoiceExample, read_choices
@@ -142,6 +148,71 @@ def test_numbers_are_those_that_pandas_reads(text):
         assert not math.isfinite(wanted)
     else:
         assert value == pytest.approx(wanted, rel=1e-15)
+
+
+ROWS = [("Hallo, Welt; ja", "Gruß"), ('sie sagte "ja"\nund nein', "Frage"), ("\fa\u2028b", "Gruß")]
+FRAME = pandas.DataFrame(ROWS, columns=["text", "label"])
+TEXT, ENTITY = {"id": 1, "text": "Ada met Bob"}, {"start": 0, "end": 3, "label": "PER"}
+PRODIGY = TEXT | {"_task_hash": 2, "tokens": [{"text": "Ada", "start": 0}], "spans": [ENTITY | {"token_start": 0}]}
+TAGS = "B-PER I-PER I-PER O O O O O O O O".split()
+
+
+def excel(separator, encoding="utf-8-sig"):
+    """A CSV file of Excel where this is the separator of lists, or its text with tabs."""
+    csv.writer(file := io.StringIO(newline=""), delimiter=separator).writerows([("text", "label"), *ROWS])
+    return file.getvalue().encode(encoding)
+
+
+@pytest.mark.parametrize("name, content, expected, warning", [
+    ("german_excel.csv", excel(";"), ROWS, "read with ';' between the cells, not ','"),
+    ("excel_text.csv", excel("\t"), ROWS, r"read with '\t' between the cells, not ','"),
+    ("unicode_text.csv", excel("\t", "utf-16"), "row 1: must be UTF-8 text: ", ""),
+    ("pandas.tsv", FRAME.to_csv(index=False), ROWS, r"read with ',' between the cells, not '\t'"),
+    ("cat.csv", excel(",") * 2, [*ROWS, ("\ufefftext", "label"), *ROWS], "row 5 is the header again, but read as"),
+    ("cat.tsv", "text\tlabel\na\tx\n" * 2, [("a", "x"), ("text", "label"), ("a", "x")], "row 3 is the header again"),
+    ("comma.tsv", "text, raw\tlabel\na\tx\nb, c\ty\n", "there is no column 'text'; the columns are 'text, r", ""),
+    ("doccano.jsonl", TEXT | {"label": ["greeting"], "Comments": []}, [("Ada met Bob", "greeting")], ""),
+    ("doccano_tag.jsonl", TEXT | {"label": [[0, 3, "PER"]]}, TAGS, ""),
+    ("doccano_tag.jsonl", TEXT | {"entities": [{"label": "PER", "start_offset": 0, "end_offset": 3}]}, TAGS, ""),
+    ("label_studio_tag.json", [TEXT | {"label": [{"start": 0, "end": 3, "text": "Ada", "labels": ["PER"]}]}], TAGS, ""),
+    ("label_studio.json", {"annotations": [{"result": []}], "data": {"text": "Ada"}},
+     "there is no column 'text'; the columns are annotations, data, data.text; of Label Studio, export JSON-M", ""),
+    ("prodigy_tag.jsonl", PRODIGY | {"answer": "accept"}, TAGS, ""),
+    ("prodigy_tag.jsonl", PRODIGY | {"answer": "reject"}, "row 1: 'answer' must be accept; got 'reject'; leave", ""),
+])
+def test_tables_of_other_programs(tmp_path, name, content, expected, warning):
+    """They are read, in chunks too, or refused in one line."""
+    content = content if isinstance(content, str | bytes) else json.dumps(content)
+    (path := tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    with warnings.catch_warnings(record=True, action="always") as found:
+        try:
+            if "tag" in name:
+                assert next(read_tagged(path)).tags == expected
+            else:
+                assert [(example.text, example.label) for example in read_examples(path)] == expected
+                texts = [row["text"] for chunk in read_chunks(str(path)) for _, row in chunk.parse()]
+                assert texts == [text for text, _ in expected]
+        except InputError as error:
+            assert str(error).startswith(f"{path}: {expected}") and "\n" not in str(error)
+    assert bool(found) == bool(warning) and all(str(each.message).startswith(f"{path}: {warning}") for each in found)
+
+
+@pytest.mark.parametrize("name, kind, options", [
+    ("a.tsv", "csv", {"sep": "\t", "index": False}), ("a.csv", "csv", {"index": False}), ("a.parquet", "parquet", {}),
+    ("a.jsonl", "json", {"orient": "records", "lines": True}), ("a.json", "json", {"orient": "records"}), ("", "", {})])
+def test_a_column_that_looks_like_another(tmp_path, name, kind, options):
+    column = unicodedata.normalize("NFD", "발화")
+    data = open_data(table := pandas.DataFrame({column: ["a"], "label": ["x"]}), "data")
+    if name:
+        getattr(table, f"to_{kind}")(data := tmp_path / name, **options)
+    with pytest.raises(InputError) as error:
+        read_examples(data, "발화")
+    assert str(error.value).endswith(f"{ascii(column)}, label; rename {ascii(column)}, which looks like it")
+
+
+def test_lines_end_at_line_feeds_alone(tmp_path):
+    assert list(iterate_lines(write(tmp_path / "a.txt", "\ufeffa\fb\x85c\u2028d\re\r\n\n\vf"))) == [
+        "a\fb\x85c\u2028d\re", "", "\vf"]
 
 
 TEXTS = ['He said "hi"', 'plain', '"all of it"', 'one " quote', "it's"]

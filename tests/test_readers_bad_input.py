@@ -68,14 +68,19 @@ REFUSALS = {
         ('text,label\na,b\n"a" b,c\n', "line 3: ',' expected after '\"'"),
         ("text,label\na\rb,c\n", "line 2: must have quotes around a cell with a carriage return"),
         ('text,label\n"two\nlines",x\nshort\n', "row 3: must have 2 columns (text, label); got 1"),
-        ('"no\nheader","x"\na,b\n', "there is no column 'text'; the columns are no header, x; pass text_column=…")],
+        ('"no\nheader","x"\na,b\n', "there is no column 'text'; the columns are 'no\\nheader', x; pass text_column=…"),
+        ("text;label\na;b;x\nc;y\n", "there is no column 'text'; the columns are text;label; the cells seem to be sep"),
+        *((f'text,"{name}"\na,b\n', f"there is no column 'label'; the columns are text, {name!r}; re")
+          for name in (" label", "label\r", "la\u200bbel", "\ufefflabel")),
+        ("text,text_pair ,Label\na,b,c\n", "there is no column 'text_pair'; the columns are text, 'text_pair ', Label"),
+        ("\ufeff\ufefftext,Label\na,b\n", r"there is no column 'text'; the columns are '\ufefftext', Label; rename ")],
     (iterate_examples, "a.jsonl", None): [
         ('{"text": "a", "label": "b"}\n{"text": ', "row 2: not JSON: Expecting value: line 1 column 10 (char 9)"),
         ('{"text": "a", "label": "b"}\n\n7\n', "row 3: must be an object; got 7"),
         ('{"text": "a", "label": "b"}\n{"text": ["c\\n"]}', "row 2: 'text' must be a text; got ['c\\n']"),
         ('{"text": "a", "label": true}', f"row 1: {NO_LABEL} True"),
-        ('{"text": "a", "label": ["b"]}',
-         f"row 1: {NO_LABEL} ['b']; texts with several labels are for task=multilabel"),
+        ('{"text": "a", "label": ["b", "c"]}',
+         f"row 1: {NO_LABEL} ['b', 'c']; texts with several labels are for task=multilabel"),
         ('{"text": "a", "label": "b"}\n{"text": "c", "text_pair": "d", "label": "b"}',
          "row 1: 'text_pair' must be a text; got None"),
         ('{"text": "a", "text_pair": "d", "label": "b"}\n{"text": "c", "label": "b"}',
@@ -93,7 +98,7 @@ REFUSALS = {
         ("index\tsentence1\tsentence2\n0\ta\tb\n", "there is no column 'label'; the columns are index, sentence1, "
          "sentence2; this is a test file without labels, for predict alone")],
     (iterate_examples, "a.tsv", "nsmc"): [
-        ("id,document,label\n1,a,0\n", "there is no column 'document'; the only column is 'id,document,label'; "
+        ("id,document,label\n1,a\n", "there is no column 'document'; the columns are 'id,document,label'; "
          "data_format=nsmc reads TSV files, whatever their suffix, with the columns document, label")],
     (iterate_examples, "a.tsv", "mnli"): [
         ("sentence1\tsentence2\tgold_label\na\tb\t-\n", "must have other rows "
@@ -127,7 +132,7 @@ REFUSALS = {
         ('{"words": ["a", "b"], "tags": ["O"]}', "row 1: must have as many tags as words, 2; got 1"),
         ('{"words": "a b", "tags": ["O"]}', "row 1: 'words' must be a list of texts; got 'a b'"),
         ('{"tokens": ["a"], "tags": [1]}', "row 1: 'tags' must be a list of texts; got [1]"),
-        ('{"sentence": "a"}', "row 1: 'words' must be a list of texts; got None"),
+        ('{"sentence": "a"}', "there is no column 'text'; the columns are sentence; pass words and tags, or te"),
         (entities(None), "row 1: 'entities' must be a list; got None"),
         (entities("a"), "row 1, entity 1: must be an object; got 'a'"),
         (entities(entity(0, 1), entity(0, "2")), "row 1, entity 2: 'end' must be a whole number; got '2'"),
@@ -238,8 +243,8 @@ def test_columns_of_a_published_format_are_fixed(tmp_path):
     *((read, "a data file must end in .tsv, .csv, .jsonl, .parquet, .json, or be of a published data set, which "
        "data_format must name") for read in (iterate_examples, read_choices)),
     (read_questions, "a file of questions must end in .json, .jsonl, .parquet"),
-    (read_tagged, "a file of tagged words must end in .conll, .bio, .iob, .tsv, .txt, .jsonl, .parquet, or "
-                  "have a data_format of conll, klue-ner, naver-ner, snips"),
+    (read_tagged, "a file of tagged words must end in .conll, .bio, .iob, .tsv, .txt, .jsonl, .json, .parquet, "
+                  "or have a data_format of conll, klue-ner, naver-ner, snips"),
 ])
 def test_files_that_are_none(tmp_path, read, suffixes):
     for name, suffix in (("a.xlsx", ".xlsx"), ("a", "no suffix")):

@@ -18,7 +18,7 @@ TEMPLATES = sorted((pathlib.Path(__file__).parent / "templates").glob("*.txt")) 
 def read_templates(path):
     """Reads one domain: (slots, {intent: [template, ...]})."""
     slots, intents = {}, {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8").split("\n"):
         line = line.strip()
         if line.startswith("@"):
             name, values = line[1:].split("=", 1)

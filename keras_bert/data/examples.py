@@ -11,7 +11,7 @@ from typing import Any
 
 from keras_bert.arguments import Path, as_list, is_missing, plural
 from keras_bert.data.rows import parquet_classes
-from keras_bert.data.tables import PUBLISHED, TEST_FILE, Rows, T, check_columns, read_table
+from keras_bert.data.tables import PUBLISHED, TEST_FILE, Rows, T, check_columns, escaped, look, read_table
 from keras_bert.errors import InputError, InputWarning, Option
 from keras_bert.files.json_files import Record
 
@@ -93,9 +93,14 @@ class Example:
     index: str | None = None
 
 
+def only(value: Any) -> Any:
+    """Returns the item of a list of one, as annotation tools write a single label; any other value stays."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
+
+
 def label_of(row: Record, column: str) -> str:
-    """Returns a label as str; raises an InputError if it is not a text or a finite number."""
-    value = row.values[column]
+    """Returns a label as str; raises an InputError if it is not a text or a finite number, or a list of one."""
+    value = only(row.values[column])
     finite = isinstance(value, str | int) or isinstance(value, float) and math.isfinite(value)
     if isinstance(value, bool) or not finite or is_missing(value):
         several = ("; texts with several labels are for ", Option("task=multilabel"))
@@ -151,8 +156,9 @@ def iterate_examples(path: Path | Rows, text_column: str = "text", text_pair_col
     else:
         names, rows = read_table(path, other=PUBLISHED if label_column else ())
         label = other_label if label_column not in names and other_label in names else label_column
-        check_columns(path, names, (text_column, text_pair_column, *as_list(label)))
-        columns = Columns(text_column, text_pair_column or ("text_pair" if "text_pair" in names else None), label)
+        pair = text_pair_column or ("text_pair" if "text_pair" in map(look, names) else None)
+        columns = Columns(text_column, pair, label)
+        check_columns(path, names, (text_column, pair, *as_list(label)))
     text, text_pair, label, index = columns.text, columns.text_pair, columns.label, columns.index
     labelled = bool(label) and not data_format  # published files have empty texts
     for row in rows:
@@ -203,12 +209,13 @@ def in_order(path: Path | Rows, labels: Iterable[str]) -> list[str]:
     return sorted(found, key=lambda label: (int(label.partition(".")[0]) if are_numbers else 0, label))
 
 
-def warn_of_white_space(path: Path | Rows, labels: set[str]) -> None:
-    """Warns the caller of `finetune` of labels that differ from one another in white space alone."""
-    alike = defaultdict(list)
-    for label in sorted(labels):
-        alike["".join(label.split())].append(label)
-    if groups := [" and ".join(f"{label!r:.60}" for label in group) for group in alike.values() if len(group) > 1]:
+def warn_of_look_alikes(path: Path | Rows, labels: Iterable[tuple[str, int | None]]) -> None:
+    """Warns the caller of `finetune` of labels that look alike. `labels` are those of all rows, with the rows."""
+    alike: dict[str, dict[str, int | None]] = defaultdict(dict)
+    for label, row in labels:
+        alike[look(label)].setdefault(label, row)
+    if groups := [group for group in alike.values() if len(group) > 1]:
+        names = " and ".join(f"{escaped(label):.60} (row {row})" for label, row in groups[0].items())
         others = f" ({len(groups) - 1:,} more such groups)" * (len(groups) > 1)
-        warnings.warn(f"{path}: labels differ in white space alone: {groups[0]}{others}; they are different labels; "
-                      "if they should be one, write them alike", InputWarning, stacklevel=4)
+        warnings.warn(f"{path}: labels that look alike: {names}{others}; they are different labels; if they should be "
+                      "one, write them alike", InputWarning, stacklevel=4)

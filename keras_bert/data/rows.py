@@ -2,6 +2,7 @@
 one need not end the reading, and so that other processes can parse it."""
 
 import codecs
+import contextlib
 import csv
 import gzip
 import importlib
@@ -10,13 +11,14 @@ import json
 import os
 import re
 import threading
+import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import MAX_LINE, LongLine, decode, read_lines
 
@@ -61,6 +63,12 @@ def lines(path: Path) -> Iterator[tuple[int, float, str]]:
     """Yields (row, fraction of the file read so far, line) for each line of a UTF-8 text file, plain or `.gz`."""
     for row, share, line in byte_lines(path):
         yield row, share, decode(line, f"{path}: row {row}", row == 1)
+
+
+def iterate_lines(path: Path) -> Iterator[str]:
+    """Yields the lines of a UTF-8 text file, plain or `.gz`, without their ends. As for all commands, only \\n ends a
+    line, perhaps after \\r; `str.splitlines` also splits at form feeds and U+2028, for instance."""
+    return (line.rstrip("\r\n") for _, _, line in lines(path))
 
 
 def paired_lines(folder: Path, first: str, second: str) -> Iterator[tuple[int, str, str]]:
@@ -200,11 +208,32 @@ def _json_cells(path: Path, number: int, line: bytes | LongLine) -> dict[str, An
     return _as_object(path, number, values)
 
 
-def _open_tsv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
-    lines = itertools.dropwhile(_is_blank, byte_lines(path))
-    columns, rows = _with_header(lines, header, lambda number, line: _tsv_cells(path, number, line))
+def _open_table(path: Path, header: Sequence[str] | None, own: str) -> tuple[list[str], Iterator[UnparsedRow]]:
+    """Opens a `.tsv` or `.csv` file, whose format has the separator `own`."""
+    lines = byte_lines(path, "row" if own == "\t" else "line")
+    first = next(lines, (1, 0.0, b""))
+    separator, lines = _separator(path, own, decode(first[2], f"{path}: row 1", True)), itertools.chain([first], lines)
+    if not own == separator == "\t":
+        return _with_header(path, _csv_rows(path, lines, separator), header)
+    columns, rows = _with_header(path, itertools.dropwhile(_is_blank, lines), header)
     # In a file of one column, a blank line is an empty text, but not at the end.
     return columns, _without_blank_end(rows) if len(columns) == 1 else itertools.filterfalse(_is_blank, rows)
+
+
+def _separator(path: Path, own: str, header: str) -> str:
+    """Returns the separator of a table's cells: `own`, or another one, with a warning, if it is in the header, and all
+    rows have the same number of cells, at least two, under this one alone."""
+    inside = [each for each in ",;\t" if each in header]
+    widths = {}
+    for each in {own, *inside} if {*inside} - {own} else ():
+        with contextlib.suppress(InputError):  # a line or a cell is too long
+            widths[each] = {len(row) if isinstance(row, list) else 0
+                            for _, _, row in _csv_rows(path, byte_lines(path), each)}
+    regular = [each for each, of_rows in widths.items() if len(of_rows) == 1 and max(of_rows) > 1]
+    if len(regular) != 1 or own in regular:
+        return own
+    warnings.warn(f"{path}: read with {regular[0]!r} between the cells, not {own!r}", InputWarning, stacklevel=2)
+    return regular[0]
 
 
 def _is_blank(row: UnparsedRow) -> bool:
@@ -225,11 +254,7 @@ def _without_blank_end(rows: Iterator[UnparsedRow]) -> Iterator[UnparsedRow]:
         blank = 0
 
 
-def _tsv_cells(path: Path, number: int, line: bytes | LongLine) -> list[str]:
-    return decode(line, f"{path}: row {number}", number == 1).removesuffix("\n").removesuffix("\r").split("\t")
-
-
-def _open_csv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iterator[UnparsedRow]]:
+def _csv_rows(path: Path, lines: Iterator[UnparsedRow], separator: str) -> Iterator[UnparsedRow]:
     number, share = 0, 0.0  # of the line that the reader has taken last
 
     def decoded(numbered: tuple[int, float, bytes | LongLine]) -> str:
@@ -237,25 +262,22 @@ def _open_csv(path: Path, header: Sequence[str] | None) -> tuple[list[str], Iter
         number, share, line = numbered
         if isinstance(line, LongLine):
             raise line
-        # Bytes that are not UTF-8 become surrogates, so that `_csv_cells` refuses only their row.
+        # Bytes that are not UTF-8 become surrogates, so that `_cells` refuses only their row.
         return line.decode(errors="surrogateescape").removeprefix("\ufeff" if number == 1 else "")
 
-    def rows() -> Iterator[UnparsedRow]:
-        reader = csv.reader(map(decoded, byte_lines(path, "line")), strict=True)
-        for row in itertools.count(1):
-            try:
-                if values := _next_row(reader):
-                    yield row, share, values
-            except StopIteration:
-                return
-            except csv.Error as error:
-                rule = next((rule for part, rule in _CSV_RULES.items() if part in str(error)), str(error))
-                problem = InputError(f"{path}: line {number}: {rule}")
-                if "field limit" in str(error):  # as after a long line, the next row cannot be found
-                    raise problem from None
-                yield row, share, problem
-
-    return _with_header(rows(), header, lambda row, values: _csv_cells(path, row, values))
+    reader = csv.reader(map(decoded, lines), delimiter=separator, strict=True)
+    for row in itertools.count(1):
+        try:
+            if values := _next_row(reader):
+                yield row, share, values
+        except StopIteration:
+            return
+        except csv.Error as error:
+            rule = next((rule for part, rule in _CSV_RULES.items() if part in str(error)), str(error))
+            problem = InputError(f"{path}: line {number}: {rule}")
+            if "field limit" in str(error):  # as after a long line, the next row cannot be found
+                raise problem from None
+            yield row, share, problem
 
 
 def _next_row(reader: Iterator[list[str]]) -> list[str]:
@@ -270,23 +292,33 @@ def _next_row(reader: Iterator[list[str]]) -> list[str]:
             csv.field_size_limit(limit)
 
 
-def _csv_cells(path: Path, number: int, row: list[str] | InputError) -> list[str]:
+def _cells(path: Path, number: int, row: list[str] | bytes | InputError) -> list[str]:
+    """Returns the cells of a row of `_csv_rows`, or of a line without quoting."""
     if isinstance(row, InputError):
         raise row
+    if isinstance(row, bytes):
+        return decode(row, f"{path}: row {number}", number == 1).removesuffix("\n").removesuffix("\r").split("\t")
     decode("\t".join(row).encode(errors="surrogateescape"), f"{path}: row {number}", False)
     return row
 
 
-def _with_header(rows: Iterator[UnparsedRow], header: Sequence[str] | None,
-                 cells: Callable[[int, Any], list[str]]) -> tuple[list[str], Iterator[UnparsedRow]]:
+def _with_header(path: Path, rows: Iterator[Any], header: Sequence[str] | None) -> tuple[list[str], Iterator[Any]]:
     """Returns the columns in the first row and the other rows; or `header`, if it names none of them, and all rows."""
     first = next(rows, None)
     if first is None:
         return [], rows
-    columns = cells(first[0], first[2])
+    columns = _cells(path, first[0], first[2])
     if header and set(header).isdisjoint(columns):
         return list(header), itertools.chain([first], rows)
-    return columns, rows
+    return columns, _watch_for_headers(path, rows, columns if isinstance(first[2], list) else first[2])
+
+
+def _watch_for_headers(path: Path, rows: Iterator[UnparsedRow], header: list[str] | bytes) -> Iterator[UnparsedRow]:
+    """Warns of rows that are the header again, as in files that were joined by `cat`."""
+    for number, share, row in rows:
+        if ([cell.removeprefix("\ufeff") for cell in row] if isinstance(row, list) else row) == header:
+            warnings.warn(f"{path}: row {number} is the header again, but read as a text: delete it", InputWarning, 2)
+        yield number, share, row
 
 
 def _named(path: Path, row: int, values: list[str], columns: Sequence[str], may_be_short: bool) -> dict[str, str]:
@@ -303,8 +335,8 @@ def _open_parquet(path: Path, header: Sequence[str] | None) -> tuple[list[str], 
 
 
 _LINE_FORMATS = {  # of files that may be compressed
-    ".tsv": RowFormat(_open_tsv, _tsv_cells),
-    ".csv": RowFormat(_open_csv, _csv_cells),
+    ".tsv": RowFormat(lambda path, header: _open_table(path, header, "\t"), _cells),
+    ".csv": RowFormat(lambda path, header: _open_table(path, header, ","), _cells),
     ".jsonl": RowFormat(_open_json_lines, _json_cells),
 }
 ROW_FORMATS = {**_LINE_FORMATS, ".parquet": RowFormat(_open_parquet, lambda path, number, values: values)}

@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import re
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -27,7 +28,7 @@ Table = tuple[list[str], Iterator[Record]]  # the columns; the rows, each with a
 PUBLISHED = ", or be of a published data set, which ", Option("data_format"), " must name"
 TEST_FILE = "; this is a test file without labels, for predict alone"
 
-
+_BLANK = re.compile("[ \u034f\u115f\u1160\u180b-\u180d\ufe00-\ufe0f\U000e0100-\U000e01ef]")  # though `isprintable`
 _UNREAD: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("unread columns", default=None)
 
 
@@ -103,8 +104,9 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
                header: Sequence[str] | None = None, may_be_short: bool = False, other: Iterable[str] = ()) -> Table:
     """Opens a table; see `Table` for what it returns.
 
-    A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. A `.jsonl` file has
-    one object per line; it is read twice, first for the names of its columns. A `.json` file has an array of objects or
+    A `.tsv` file has a header line and no quoting. A `.csv` file has a header and RFC 4180 quoting. If another one of
+    comma, semicolon and tab alone divides all their rows alike, it is read so, with a warning. A `.jsonl` file has one
+    object per line; it is read twice, first for the names of its columns. A `.json` file has an array of objects or
     one object after the other, and is not streamed; the values of its nested objects become columns `outer.inner`.
     Blank lines and a byte order mark are skipped; but in a `.tsv` file of one column, a blank line before the last row
     is an empty text. Text files but `.json` may be compressed with gzip: `.tsv.gz`.
@@ -128,6 +130,8 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
     check_columns(path, columns, required)
     records = at_least_one(itertools.starmap(functools.partial(Record, path), rows),
                            f"{path}: must have rows; it has only a header: {', '.join(columns)}")
+    if "_task_hash" in columns:  # an export of Prodigy, with the answers of annotators
+        records = (row for row in records if row.one_of("answer", ["accept"], "accept", "; leave out the others"))
     may_be_quoted = not kind and not isinstance(path, Rows) and suffix_of(path) == ".tsv"  # no published format
     records = _watch_for_quotes(path, records) if may_be_quoted else records
     return columns, records if (unread := _UNREAD.get()) is None else _watch_columns(columns, records, unread)
@@ -203,18 +207,40 @@ def _watch_for_quotes(path: Path | Rows, rows: Iterator[Record]) -> Iterator[Rec
                       f"their texts; {NO_QUOTING}", InputWarning, stacklevel=2)
 
 
+def look(name: str) -> str:
+    """Returns a text that is equal for names that look alike: those that differ by Unicode form, case, white space, or
+    characters that cannot be seen."""
+    return _BLANK.sub("", "".join(filter(str.isprintable, unicodedata.normalize("NFKC", name)))).casefold()
+
+
+def escaped(name: str) -> str:
+    """Returns a name in quotes, with escapes for what cannot be seen in it; for all but ASCII if it is not in NFKC."""
+    is_clear = unicodedata.is_normalized("NFKC", name) and not _BLANK.search(name.replace(" ", ""))
+    return repr(name) if is_clear else ascii(name)
+
+
+def shown(name: str) -> str:
+    """Returns a name in a list as it is, or `escaped` if one could take it for another."""
+    return name if escaped(name)[1:-1] == name == " ".join(name.split()) != "" and "," not in name else escaped(name)
+
+
 def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[str | None], *cure: str) -> None:
     """Raises an InputError if two columns have the same name, or a required one that is not None is missing. `cure`
     ends the message about that, by default with the argument that names another column."""
-    names = " ".join(", ".join(columns).split()) or "none"  # on one line
+    names = ", ".join(map(shown, columns)) or "none"
     if len(set(columns)) < len(columns):
         raise InputError(f"{path}: column names must differ; got {names}")
     for name in filter(None, required):
         if name not in columns:
-            if not cure and name in ("text", "text_pair", "label"):
+            if alike := [column for column in columns if look(column) == look(name)]:
+                cure = f"; rename {escaped(alike[0])}, which looks like it",
+            elif {"annotations", "data"} <= {*columns}:
+                cure = "; of Label Studio, export JSON-MIN",
+            elif not cure and (parts := [each for each in ",;\t" if name in each.join(columns).split(each)]):
+                cure = f"; the cells seem to be separated by {parts[0]!r}: save them with ',' as .csv, in quotes",
+            elif not cure and name in ("text", "text_pair", "label"):
                 cure = ("; pass ", Option(f"{name}_column=…"))
-            found = f"only column is {names!r}" if len(columns) == 1 and "," in names else f"columns are {names}"
-            raise MissingColumn(f"{path}: there is no column {name!r}; the {found}", *cure)
+            raise MissingColumn(f"{path}: there is no column {escaped(name)}; the columns are {names}", *cure)
 
 
 def printed_list(text: str) -> Any:

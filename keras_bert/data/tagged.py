@@ -10,9 +10,9 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.data.examples import choose
+from keras_bert.data.examples import choose, only
 from keras_bert.data.rows import lines, paired_lines
-from keras_bert.data.tables import Rows, at_least_one, choose_reader, read_table
+from keras_bert.data.tables import Rows, at_least_one, check_columns, choose_reader, read_table
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import Record
 
@@ -20,6 +20,7 @@ OUTSIDE = "O"
 Unit = Literal["word", "character"]  # what tags belong to
 _TAG = re.compile(r"\s*(?:O|([BIELSU])-\s*(\S|\S.*\S))\s*")
 _RULE = "must be O, or B-, I-, E-, L-, S- or U- and a type"
+_KEYS = {"start_offset": "start", "end_offset": "end", "labels": "label"}
 _Span = tuple[int, int, str]  # the start and the end of an entity in characters, and its type
 
 
@@ -184,16 +185,28 @@ def _read_snips(folder: Path) -> Iterator[TaggedExample]:
 def _read_rows(path: Path | Rows) -> Iterator[TaggedExample | TaggedText]:
     columns, rows = read_table(path)
     name = "tokens" if "tokens" in columns else "words"
+    check_columns(path, columns, ["text"] * (name not in columns), "; pass words and tags, or text and entities")
+    column = next((each for each in ("entities", "spans", "label", "labels") if {each, "text"} <= {*columns}), "")
     for row in rows:
-        if "entities" in columns:
+        if isinstance(entities := row.values.get(column), list) and all(isinstance(x, list | dict) for x in entities):
+            row.values["entities"] = list(map(_as_object, entities))
+        if "entities" in row.values:
             text = row.text("text", labelled=True)
             yield _tagged_text(text, _spans(row, text), row.place)
-        elif "text" in columns and name not in columns:
+        elif name not in columns:
             yield TaggedText(row.text("text"), None, row.place)
         elif "tags" in columns:
             yield _example(path, row.place, row.texts(name), row.texts("tags"))
         else:
             yield TaggedExample(row.texts(name), None, row.place)
+
+
+def _as_object(entity: Any) -> Any:
+    """Returns an entity with the keys of this package: of doccano and spaCy, a list, or an object of Label Studio or
+    of doccano's relations."""
+    if isinstance(entity, list) and len(entity) == 3:
+        return dict(zip(("start", "end", "label"), entity))
+    return {_KEYS.get(key, key): only(value) for key, value in entity.items()} if isinstance(entity, dict) else entity
 
 
 def _example(path: Path | Rows, row: int, words: list[str], tags: list[str]) -> TaggedExample:
@@ -283,6 +296,6 @@ def _without_comments(block: list[_Line], count: int | None) -> list[_Line]:
 
 _READERS: dict[str | None, Callable] = {
     **dict.fromkeys([".conll", ".bio", ".iob", ".tsv", ".txt"], _read_conll),
-    **dict.fromkeys([None, ".jsonl", ".parquet"], _read_rows)}
+    **dict.fromkeys([None, ".jsonl", ".json", ".parquet"], _read_rows)}
 FORMATS: dict[str, Callable] = {
     "conll": _read_conll, "klue-ner": _read_klue_ner, "naver-ner": _read_naver_ner, "snips": _read_snips}

@@ -14,10 +14,10 @@ from keras_bert.config import BertConfig
 from keras_bert.data.batches import TextBatches
 from keras_bert.data.chunks import sized
 from keras_bert.data.examples import Example, iterate_examples
-from keras_bert.data.rows import import_pyarrow, lines
+from keras_bert.data.rows import import_pyarrow, iterate_lines
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.atomic import atomic_file, check_free
-from keras_bert.files.paths import reading, writing
+from keras_bert.files.paths import writing
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.litert import is_litert
 from keras_bert.tasks import Embed, run_model
@@ -146,12 +146,10 @@ def _lite_vectors(model: str) -> tuple[_Compute, BertTokenizer, BertConfig, Embe
 
 
 def _read(path: str, text_column: str, text_pair_column: str | None) -> Iterator[Example]:
-    """Yields the texts, perhaps with second ones."""
-    if not path.lower().endswith(".txt"):
-        yield from iterate_examples(path, text_column, text_pair_column, label_column=None)
-        return
-    with reading(path):
-        yield from (Example(line.rstrip("\r\n"), None, None, None) for _, _, line in lines(path))
+    """Returns the texts, perhaps with second ones."""
+    if path.lower().endswith(".txt"):
+        return (Example(line, None, None, None) for line in iterate_lines(path))
+    return iterate_examples(path, text_column, text_pair_column, label_column=None)
 
 
 def _count(*arguments: Any) -> tuple[bool, int]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from keras_bert.arguments import Path, not_none
 from keras_bert.data.examples import Example, in_order, iterate_examples
-from keras_bert.data.tables import Rows
+from keras_bert.data.tables import Rows, escaped
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Windows, best_threshold, log_softmax
 from keras_bert.tasks.windows import WindowTask, aggregated
@@ -208,7 +208,7 @@ class Classify(LabelTask):
         known = {*self.labels, out_of_scope}
         for example in examples:
             if example.label not in known:
-                raise InputError(f"{path}: row {example.row}: label {example.label!r} is not among the learned "
+                raise InputError(f"{path}: row {example.row}: label {escaped(example.label)} is not among the learned "
                                  "labels; correct it, or if it marks texts that are out of scope, pass ",
                                  Option(f"out_of_scope_label={example.label!r}"))
         if all(example.label == out_of_scope for example in examples):

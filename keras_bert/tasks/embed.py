@@ -11,7 +11,7 @@ import numpy as np
 from keras_bert.arguments import Path, Pooling, check_rules, not_none
 from keras_bert.data.batches import ChoiceBatches, LabelPairBatches, SameLabelBatches, TextBatches
 from keras_bert.data.examples import FORMATS, choose, iterate_examples, label_of, number
-from keras_bert.data.tables import Rows, check_columns, printed_list, read_table
+from keras_bert.data.tables import Rows, check_columns, look, printed_list, read_table
 from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files.json_files import Record
 from keras_bert.tasks import embedding_scores
@@ -367,7 +367,7 @@ def meanings(path: Path | Rows, names: Sequence[str], text_column: str, text_pai
              label_column: str) -> tuple[str | None, list[str], str | None]:
     """Returns which of a table's columns have second texts, if any, negatives, and labels, if any: the names with which
     sentence-transformers reads and writes tables. Raises an InputError if others would change what the rows mean."""
-    pair = text_pair_column or ("text_pair" if "text_pair" in names else None)
+    pair = text_pair_column or ("text_pair" if "text_pair" in map(look, names) else None)
     others = [name for name in names if name not in (text_column, pair, label_column)]
     negatives = sorted((name for name in others if re.fullmatch(r"negatives?(_[0-9]+)?", name)),
                        key=lambda name: int(re.sub("[^0-9]", "", name) or 0))

@@ -11,7 +11,7 @@ import numpy as np
 from keras_bert.arguments import Path
 from keras_bert.data.examples import Example, in_order
 from keras_bert.data.label_sets import FLAGS_CURE, are_flags, iterate_label_sets
-from keras_bert.data.tables import Rows
+from keras_bert.data.tables import Rows, escaped
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Windows, best_threshold
 from keras_bert.tasks.classify import LabelTask, ranked_cells, scores_of_labels, top_record
@@ -127,8 +127,8 @@ class MultiLabel(LabelTask):
         for example in examples:
             for label in example.label:
                 if label not in self.labels:
-                    raise InputError(f"{path}: row {example.row}: label {label!r} is not among the learned labels; "
-                                     "correct it, or train on texts with it")
+                    raise InputError(f"{path}: row {example.row}: label {escaped(label)} is not among the learned "
+                                     "labels; correct it, or train on texts with it")
         if not any(example.label for example in examples):
             raise InputError(f"{path}: scores need texts with labels; no row has one")
 

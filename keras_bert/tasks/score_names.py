@@ -36,6 +36,6 @@ def describe_threshold(scope: dict[str, Any]) -> str:
 
 def shown_scores(task: str, scores: dict[str, Any]) -> dict[str, float]:
     """Returns the scores of a task by their names in words, those of the task itself first."""
-    names = TASKS[task].score_names | SCORES
-    names.setdefault(TASKS[task].main, TASKS[task].main)
+    names, main = TASKS[task].score_names | SCORES, getattr(TASKS[task], "main", "loss")  # that of `embed` varies
+    names.setdefault(main, main)
     return {name: scores[key] for key, name in names.items() if scores.get(key) is not None}

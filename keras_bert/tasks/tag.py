@@ -10,7 +10,7 @@ import numpy as np
 from keras_bert.arguments import AggregationStrategy, Path, not_none
 from keras_bert.data.batches import UNLABELLED, TokenBatches
 from keras_bert.data.examples import in_order
-from keras_bert.data.tables import Rows
+from keras_bert.data.tables import Rows, escaped
 from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged, spans_of, to_bio, type_of
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, log_softmax, require
@@ -103,8 +103,7 @@ class Tag(SplittingTask):
             if label_column is None:
                 example = dataclasses.replace(example, tags=None)
             elif example.tags is None:
-                raise InputError(f"{path}: there are no tags or entities; the columns are words and tags, or text and "
-                                 "entities")
+                raise InputError(f"{path}: there are no tags or entities; pass words and tags, or text and entities")
             yield example
 
     @classmethod
@@ -127,7 +126,7 @@ class Tag(SplittingTask):
         for example in examples:
             for tag in example.tags or ():
                 if tag not in self.labels:
-                    raise InputError(f"{path}: row {example.row}: tag {tag!r} is not among the learned tags; "
+                    raise InputError(f"{path}: row {example.row}: tag {escaped(tag)} is not among the learned tags; "
                                      "correct it, or train on sentences with it")
 
     def label(self, example: TaggedExample | TaggedText) -> list[str] | None:

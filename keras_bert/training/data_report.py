@@ -8,6 +8,7 @@ from typing import TypedDict
 import numpy as np
 
 from keras_bert.arguments import plural
+from keras_bert.data.tables import shown
 from keras_bert.tasks import Task
 from keras_bert.tasks.windows import WindowTask, default_stride
 from keras_bert.text import BertTokenizer
@@ -121,7 +122,7 @@ def _facts(report: DataReport) -> Iterator[str]:
         sizes.append(f"{len(labels):,} {plural('label', len(labels))}{_counts(labels)}")
     yield ", ".join(sizes)
     if unread := report["unread"]:
-        names = (shorten(name) if name.strip() else repr(name) for name in unread[:_LISTED])
+        names = (shorten(shown(name)) for name in unread[:_LISTED])
         yield f"columns that are not read: {', '.join(names)}{', …' * (len(unread) > _LISTED)}"
     if report["labels_per_text"] and (report["labels_per_text"] != 1 or report["unlabelled"]):
         yield f"{report['labels_per_text']:.2f} labels per text; {report['unlabelled']:,} texts without a label"

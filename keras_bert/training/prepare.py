@@ -14,7 +14,7 @@ from keras import ops
 from keras_bert import kernels
 from keras_bert.arguments import check_rules, not_none
 from keras_bert.convert import open_source
-from keras_bert.data.examples import warn_of_white_space
+from keras_bert.data.examples import warn_of_look_alikes
 from keras_bert.data.tables import Rows, unread_columns
 from keras_bert.errors import InputError
 from keras_bert.files.digests import file_digest
@@ -77,7 +77,8 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
         of_type: Any = (lambda label: (label[2:], label)) if isinstance(task, Tag) else None
         in_old_order: dict[str, Any] = {"labels": sorted(task.labels, key=of_type)}
         task = dataclasses.replace(task, **in_old_order)
-    warn_of_white_space(options.train, {label for example in files[0] for label in task.classes(example)})
+    warn_of_look_alikes(options.train, (
+        (label, getattr(example, "row", None)) for example in files[0] for label in task.classes(example)))
     same, valid_share = task.same_texts(tokenizer), None
     names: list[Any] = [options.train, options.valid]
     if options.valid is None:
