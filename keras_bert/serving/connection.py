@@ -63,8 +63,8 @@ class LimitedTransport:
 
     def limit_sending(self) -> None:
         """Aborts the connection when the client has taken less than `SEND_BYTES` per `send_s`, until all has been sent.
-        A client's system may take megabytes at once, then nothing until the client has read most of them, so what is
-        taken in a second may last for as long as at twice this rate."""
+        A client's system may take megabytes at once, then nothing until the client has read most of them: what it takes
+        in a second beyond twice `SEND_BYTES` counts for later, too."""
         if self.timer:
             self.timer.cancel()
         self._credit, self._seen = float(SEND_BYTES), self._taken()
@@ -73,7 +73,8 @@ class LimitedTransport:
     def _check_sending(self) -> None:
         self.timer, taken = None, self._taken()
         new, self._seen = taken - self._seen, taken
-        self._credit = max(self._credit, min(self._credit + new, SEND_BYTES), new / 2) - SEND_BYTES / self.send_s
+        self._credit = max(self._credit, min(self._credit + new, SEND_BYTES), self._credit + new - 2 * SEND_BYTES)
+        self._credit -= SEND_BYTES / self.send_s
         if self._credit <= 0:
             self._transport.abort()
         elif self._is_closing or self._transport.get_write_buffer_size():
