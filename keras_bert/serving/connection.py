@@ -22,6 +22,7 @@ HEADERS_S = 10  # seconds to receive a request's headers; for the first request,
 SEND_S, SEND_BYTES = 10, 64_000  # seconds in which a client must take so many bytes of a response
 LINGER_S = 5  # the same while the server stops; also, to receive the rest of a body when closing
 _UNSENT = 2**16  # bytes of a response that the system buffers before it sends them
+_BUFFERED = 2**17  # bytes, Linux's default
 _PIECE = 2**10  # bytes that are parsed at a time, so that headers are limited in large packets, too
 
 # RFC 9112, section 3.2: a name, or an IP address, which may have a port.
@@ -62,19 +63,18 @@ class LimitedTransport:
         self.limit_sending()
 
     def limit_sending(self) -> None:
-        """Aborts the connection when the client has taken less than `SEND_BYTES` per `send_s`, until all has been sent.
-        A client's system may take megabytes at once, then nothing until the client has read most of them: what it takes
-        in a second beyond twice `SEND_BYTES` counts for later, too."""
+        """Aborts the connection when the client has taken less than `SEND_BYTES` per `send_s` on average, until all has
+        been sent: a client's system may take megabytes at once, then nothing until the client has read most of them.
+        What a system takes at the start, up to `_BUFFERED`, does not count, because no client may read it."""
         if self.timer:
             self.timer.cancel()
         self._credit, self._seen = float(SEND_BYTES), self._taken()
-        self.timer = self._loop.call_later(1, self._check_sending)
+        self.timer = self._loop.call_later(1, self._check_sending, _BUFFERED)
 
-    def _check_sending(self) -> None:
+    def _check_sending(self, uncounted: int = 0) -> None:
         self.timer, taken = None, self._taken()
-        new, self._seen = taken - self._seen, taken
-        self._credit = max(self._credit, min(self._credit + new, SEND_BYTES), self._credit + new - 2 * SEND_BYTES)
-        self._credit -= SEND_BYTES / self.send_s
+        self._credit += max(0, taken - self._seen - uncounted) - SEND_BYTES / self.send_s
+        self._seen = taken
         if self._credit <= 0:
             self._transport.abort()
         elif self._is_closing or self._transport.get_write_buffer_size():
