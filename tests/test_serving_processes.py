@@ -239,6 +239,7 @@ def test_a_log_that_nobody_reads_stops_nothing_and_requests_are_answered_while_t
         server.process.terminate()
         server.wait(lambda: server.ask("/readyz")[0] == 503)
         assert server.ask("/readyz")[1] == {"error": "stopping"} and server.ask("/healthz")[0] == 200
+        assert server.ask("/healthz", connection=connection)[2]["connection"] == "close"
         server.wait(lambda: server.health() == server.health("echo") == "NOT_SERVING")
         assert server.predict("echo", instances=["a"])[0]["echo"] == "a"
         assert server.process.wait(60) == 0

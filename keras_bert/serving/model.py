@@ -61,7 +61,7 @@ class ModelServer:
                 problem = f"the token in the {field} is wrong" if is_bearer else f"the {field} must be 'Bearer TOKEN'"
                 raise RequestError(401, problem, {"WWW-Authenticate": "Bearer"})
         if self.stopping:
-            raise RequestError(503, "the server is stopping", {"Retry-After": "1", "Connection": "close"})
+            raise RequestError(503, "the server is stopping", {"Retry-After": "1"})
 
     def find(self, name: str, entry: Entry) -> "Model":
         """Returns the model of that name, and records the name in the log entry; or raises a `RequestError`."""
