@@ -91,7 +91,7 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
     save_vocabulary(tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
     tokenizer.save_settings(folder)
     save_settings(task, columns or {}, folder)
-    write_digests(folder, {*os.listdir(folder)} - {"settings.json"})  # which has the thresholds, and may change
+    write_digests(folder)
 
     inputs = sample_inputs(tokenizer, config.max_position_embeddings, config.type_vocab_size)
     found = LiteRunner(folder, config)(inputs)

@@ -14,6 +14,7 @@ import tensorflow as tf
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_file
+from keras_bert.files.digests import EXTRA_DIGESTS, write_digests
 from keras_bert.files.paths import version_number, writing
 from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
@@ -81,6 +82,7 @@ def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder
                 words = [length - 2 * len(specs) for length in lengths_up_to(max_length)]
                 rows = [min(2**i, size) for i in range((size - 1).bit_length() + 1)]
             _write_requests(os.path.join(new, "assets.extra"), name, specs, words, rows)
+            write_digests(new, EXTRA_DIGESTS)
             path = _rename_to_next(new, folder)
             _write_settings(os.path.join(folder, "models.config"), _MODELS.format(name=name))
             _write_settings(os.path.join(folder, "batching_parameters.txt"), _BATCHING.format(

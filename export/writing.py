@@ -12,7 +12,7 @@ from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_folder, check_free
-from keras_bert.files.digests import file_digest
+from keras_bert.files.digests import EXTRA_DIGESTS, file_digest, write_digests
 from keras_bert.files.json_files import write_json
 from keras_bert.files.paths import saving
 from keras_bert.layers import BertLayer
@@ -111,3 +111,4 @@ def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokeniz
             "saved_model_sha256": file_digest(os.path.join(folder, "saved_model.pb")), "signatures": sorted(row_wise),
             "split_texts": sorted(split_texts),
             "prompt_tokens": {name: count for name, count in (prompt_tokens or {}).items() if count}} | more)
+        write_digests(folder, EXTRA_DIGESTS)

@@ -43,6 +43,7 @@ Delimiter = Annotated[str, Rule("one character, no quote or white space",
 AggregationStrategy = Literal["none", "simple", "first", "average", "max"]  # of a tagger
 Pooling = Literal["mean", "cls", "max"]  # how the vectors of tokens become one
 Aggregate = Literal["mean", "max"]  # how the outputs of the windows of a text become one
+Normalization = Literal["none", "NFC"]  # of texts, see `BertTokenizer`
 Activation = Literal["sigmoid", "identity"]  # what turns the logit of a re-ranker into the score
 Path = str | os.PathLike
 Data = str | os.PathLike | Iterable  # a file; or rows in memory, see `keras_bert.data.tables.Rows`

@@ -42,7 +42,10 @@ class HubLayer(keras.layers.Layer):
         self.saved_model_path = _absolute(path)
         if not _holds_saved_model(self.saved_model_path):
             raise InputError(f"{path}: a SavedModel is a folder that holds saved_model.pb; there is none")
-        self._loaded = tf.saved_model.load(self.saved_model_path)
+        try:
+            self._loaded = tf.saved_model.load(self.saved_model_path)
+        except Exception as error:  # a damaged file can raise anything
+            raise InputError(f"{path}: cannot be loaded: {first_line(error)}") from None
         if not callable(self._loaded):
             raise InputError(f"{path}: a reusable SavedModel has a callable root object; this one has none")
         if hasattr(self._loaded, "calls_in_training"):  # the counter seeds the dropout, see docs/hub_contract.md
@@ -83,6 +86,9 @@ class HubLayer(keras.layers.Layer):
 
 def _absolute(path: Path) -> str:
     """Returns the absolute path; a URL is returned unchanged."""
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"path must be that of a SavedModel's folder, whose root a HubLayer calls; got a "
+                         f"{type(path).__name__}; call a function of a loaded SavedModel itself, without HubLayer")
     path = os.fspath(path)
     return path if "://" in path else os.path.abspath(path)
 

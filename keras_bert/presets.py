@@ -165,9 +165,13 @@ def _from_hub(repository: str) -> str:
 
     try:
         return _in_cache(repository) or _download(repository)
+    except InputError:
+        raise
     except Exception as error:  # errors of the library, its HTTP client and the system share no base
         raise InputError(f"{repository}: not on this machine, and cannot be downloaded from {ENDPOINT}: "
-                         f"{_reason(error)}") from None
+                         f"{_reason(error).rstrip('.')}; pass a name that `keras-bert presets` shows on this machine, "
+                         f"or a folder with the files, which `hf download {repository} --local-dir=FOLDER` writes on "
+                         "a machine with a network") from None
 
 
 def _in_cache(repository: str) -> str | None:
@@ -181,8 +185,11 @@ def _in_cache(repository: str) -> str | None:
 
 
 def _download(repository: str) -> str:
-    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub import file_exists, get_hf_file_metadata, hf_hub_download, hf_hub_url
     from huggingface_hub.errors import RemoteEntryNotFoundError
+
+    from keras_bert.text.tokenizer_files import read_tokenizer_files
+    from keras_bert.text.vocabulary import INSTEAD
 
     get_hf_file_metadata(hf_hub_url(repository, "config.json"))  # fails at once without a network; a download retries
     folder = os.path.dirname(hf_hub_download(repository, "config.json"))
@@ -190,9 +197,15 @@ def _download(repository: str) -> str:
     for file in (*_OPTIONAL, *_VOCABULARIES):
         with contextlib.suppress(RemoteEntryNotFoundError):
             hf_hub_download(repository, file, revision=commit)
-    if not any(os.path.exists(os.path.join(folder, file)) for file in _VOCABULARIES):
-        raise InputError(f"the repository has neither {' nor '.join(_VOCABULARIES)}")
-    hf_hub_download(repository, _WEIGHTS, revision=commit)
+    if read_tokenizer_files(folder) is None:  # other tokenizers are refused before the weights are downloaded
+        raise InputError(f"{repository}: the repository has neither {' nor '.join(_VOCABULARIES)}; {INSTEAD}")
+    try:
+        hf_hub_download(repository, _WEIGHTS, revision=commit)
+    except RemoteEntryNotFoundError:
+        if not file_exists(repository, other := "pytorch_model.bin", revision=commit):
+            raise
+        raise InputError(f"{repository}: the repository has no {_WEIGHTS}, but {other}: pip install torch, run "
+                         f"hf download {repository} --local-dir=FOLDER, and pass FOLDER") from None
     return folder
 
 

@@ -5,6 +5,7 @@ import contextlib
 import math
 import multiprocessing
 import os
+import pathlib
 import pickle
 import signal
 import sys
@@ -18,7 +19,9 @@ from typing import Any
 
 from keras_bert.errors import InputError, Option
 
-_CPU_LIMIT = "/sys/fs/cgroup/cpu.max"  # of Linux's cgroups, version 2: microseconds in each period, and the period
+# The files of the CPU limit of Linux's cgroups, version 2 and 1: microseconds in each period, and the period.
+_CPU_LIMITS = ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+_CGROUPS = "/sys/fs/cgroup"
 _function: Callable[[Any], Any]  # what a worker calls
 
 
@@ -26,10 +29,10 @@ def available_cores() -> int:
     """Returns the number of cores that this process may use: those that it may run on or, if that is less, those of its
     container's limit (`docker run --cpus`, Kubernetes's `limits.cpu`), rounded up."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):  # there is no such file, or the quota is "max"
-        with open(_CPU_LIMIT) as file:
-            quota, period = map(int, file.read().split())
-        count = min(count, math.ceil(quota / period))
+    for names in _CPU_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # there is no such file, or the quota is "max"
+            quota, period = (int(part) for name in names for part in pathlib.Path(_CGROUPS, name).read_text().split())
+            count = min(count, math.ceil(quota / period)) if quota > 0 else count  # -1 is version 1's "max"
     return count
 
 

@@ -169,7 +169,11 @@ def test_wrong_folders(run, trained, pretrained, intents, tmp_path):
              f"{intents[0]}: must be a folder that finetune wrote; it is a file"),
             (["predict", f"--model={pretrained}", "play"],
              f"{pretrained}: must be a folder that finetune wrote; if these are weights of another format, convert "
-             f"them: keras-bert convert --model={pretrained} --output=… --format=keras_bert"),
+             f"them: keras-bert convert --model={pretrained} --output=… --format=keras_bert; or fine-tune them: "
+             f"keras-bert finetune --train=FILE --model={pretrained} --output=FOLDER"),
+            (["evaluate", "--model=minilm", f"--data={intents[1]}"],
+             "minilm: must be a folder that finetune wrote; there is no such folder; to write one, keras-bert finetune "
+             "--train=FILE --model=minilm --output=FOLDER"),
             (["predict", f"--model={empty}", "play"],
              f"{empty}: must be a folder that finetune wrote; model.keras is missing"),
             (["predict", f"--model={versions}", "play"], f"{versions}: must be a folder that finetune wrote; this is a "

@@ -86,8 +86,11 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
         "threshold", *(f"{chosen['threshold']:.4f}: {rejected} and {chosen['recall']:.1%} of the 2 out of scope, with "
                        f"precision {chosen['precision']:.4f}").split()]
     assert run("evaluate", f"--model={trained}", f"--data={intents[1]}")[1][-1].endswith(f": {rejected}")
-    for answer in map(json.loads, run(*command)[1]):
+    assert "measured on the 4 of 6 texts that are in scope".split() in map(str.split, run(*arguments)[1])
+    lines = run(*(part for part in command if "format" not in part))[1]
+    for answer, line in zip(map(json.loads, run(*command)[1]), lines, strict=True):
         assert answer["in_scope"] == (answer["score"] >= chosen["threshold"])
+        assert line.split("\t")[2:] == ["in scope" if answer["in_scope"] else "out of scope", answer["text"]]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -138,21 +138,26 @@ def test_report_on_other_tasks(tokenizer, task, rows, valid, lines):
     assert [line.replace(cure, "…") for line in report(task, rows, valid, tokenizer, 70)] == lines
 
 
-@pytest.mark.parametrize("name, rate", [("bert-base-uncased", 2.4), ("bert-base-multilingual-cased", 0.9),
-                                        ("koelectra35000", 0.6)])
-def test_korean_letter_by_letter(name, rate):
-    coverage = Coverage(BertTokenizer(str(REAL / f"vocab/{name}/vocab.txt"), None))
-    texts = (REAL / "corpora/ko/nsmc_raw_reviews.txt").read_text(encoding="utf-8").splitlines()[:2000]
-    lengths = coverage.lengths(texts)
-    assert lengths == [len(ids) for ids in coverage._tokenizer.ids(texts)]
-    assert coverage.tokens_per_syllable() == pytest.approx(rate, abs=0.15)
-    assert any("letter by letter" in problem for problem in coverage.problems()) == (rate > 1.5)
+KOREAN, ENGLISH = "corpora/ko/nsmc_raw_reviews.txt", "corpora/en/classic_books.txt"
+GERMAN = "Unmündigkeit ist das Unvermögen, sich seines Verstandes ohne Leitung eines anderen zu bedienen."  # Kant
 
 
-def test_some_korean_in_english_is_no_problem():
+@pytest.mark.parametrize("name, file, rate, fits", [
+    ("uncased", KOREAN, 5.5, False), ("multilingual-cased", KOREAN, 2.7, False), ("koelectra35000", KOREAN, 1.9, True),
+    ("uncased", ENGLISH, 1.1, True), ("multilingual-cased", ENGLISH, 1.2, True),
+    ("koelectra35000", ENGLISH, 2.3, False), ("uncased", None, 2.4, False)])
+def test_a_vocabulary_of_another_language(name, file, rate, fits):
+    coverage = Coverage(BertTokenizer(*REAL.glob(f"vocab/*{name}/vocab.txt"), None))
+    lines = ((REAL / file).read_text(encoding="utf-8") if file else GERMAN).split("\n")[:2000]
+    assert coverage.lengths(lines) == [len(ids) for ids in coverage._tokenizer.ids(lines)]
+    assert coverage.tokens_per_word()[0] == pytest.approx(rate, abs=0.15)
+    assert any("tokens per word; 1.0 to 1.9 if" in problem for problem in coverage.problems()) != fits
+
+
+def test_some_words_of_another_language_are_no_problem():
     coverage = Coverage(UNCASED)
-    coverage.lengths(["he said hello to all of his friends in the town of seoul", "서울"])
-    assert coverage.tokens_per_syllable() is None and coverage.problems() == []
+    coverage.lengths(["he said hello to all of his friends in the town of seoul", "서울", "x7f3b9 00018273 " * 9])
+    assert coverage.problems() == []
 
 
 def test_a_report_takes_time_in_proportion_to_the_texts(tokenizer):

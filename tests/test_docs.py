@@ -64,7 +64,7 @@ def complaint(line):
 def test_texts_are_split_into_lines_as_the_commands_do():
     """Not by `str.splitlines`, which splits at form feeds and U+2028, too, except for what is no text."""
     paths = [*ROOT.glob("README*"), *(path for folder in ("docs", "examples", "benchmarks", "keras_bert", "export")
-                                      for path in ROOT.glob(f"{folder}/**/*.[mpi][dyp]*"))]
+                                      for end in ("md", "py", "ipynb") for path in ROOT.glob(f"{folder}/**/*.{end}"))]
     assert {str(path.relative_to(ROOT)) for path in paths if "splitlines(" in path.read_text()} == {
         "benchmarks/ruler.py", "benchmarks/serving.py", "keras_bert/commands/serve.py", "keras_bert/errors.py",
         "keras_bert/pretraining/pretrain.py"}  # output of programs, a token, messages of errors

@@ -10,6 +10,7 @@ import pytest
 import record_sentence_transformers
 import tensorflow as tf
 from keras import ops
+from sklearn import metrics
 
 from keras_bert.convert import convert, open_source
 from keras_bert.data import LabelPairBatches, SameLabelBatches
@@ -125,14 +126,24 @@ def test_the_validation_loss_is_that_of_all_examples(kind, loss):
     assert Embed(16).score(encoded, outputs)["loss"] == pytest.approx(float(wanted), rel=1e-5)
 
 
-def test_texts_of_a_label_are_found_among_the_others():
-    rows = [{"text": word, "label": label} for word, label in zip("the a i to my".split(), "aabbc")]
-    outputs = np.float32([[[1, 0]], [[1, 0.1]], [[0, 1]], [[1, 0.3]], [[0, 1]]])
-    scores = Embed(16).score(encode(rows)[1], outputs)
-    # For "to", "i" is as similar as "my".
-    ranks = np.array([1, 1, 2, 3])
-    assert scores["mrr_at_10"] == pytest.approx(np.mean(1 / ranks)) and scores["recall_at_1"] == 0.5
-    assert scores["ndcg_at_10"] == pytest.approx(np.mean(1 / np.log2(ranks + 1)))
+@pytest.mark.parametrize("kind", ["labelled", "pairs", "triplets"])
+@pytest.mark.parametrize("different", [1, 3])
+def test_the_order_of_rows_decides_nothing_between_equal_vectors(kind, different):
+    """Equal but for their lengths. The gains of texts of a label are those of scikit-learn."""
+    texts = [" ".join(words) for words in itertools.permutations("play stop book turn now".split(), 3)]
+    columns = {"text": texts[:20]} | {"labelled": {"label": "abbcd" * 4}, "pairs": {"text_pair": texts[20:40]},
+                                      "triplets": {"text_pair": texts[20:40], "negative": texts[40:]}}[kind]
+    rows, rng = [dict(zip(columns, row)) for row in zip(*columns.values())], np.random.default_rng(0)
+    vectors = rng.normal(size=(different, 33)).astype("float32")[rng.integers(0, different, (20, 3))]
+    vectors = (vectors * 2 ** rng.integers(0, 4, (20, 3, 1)))[:, :1 if kind == "labelled" else len(columns)]
+    scores, *others = (Embed(16).score(encode([rows[row] for row in order])[1], vectors[order])
+                       for order in (np.arange(20), *(rng.permutation(20) for _ in range(5))))
+    assert others == [pytest.approx(scores, rel=1e-6)] * 5
+    if kind == "labelled":
+        units, is_other = unit_vectors(np.float64(vectors[:, 0])), ~np.eye(20, dtype=bool)
+        alike, cosines = np.equal.outer(*[list(columns["label"])] * 2), (units @ units.T).round(6)
+        alike, cosines = (table[is_other].reshape(20, 19) for table in (alike, cosines))
+        assert scores["ndcg_at_10"] == pytest.approx(metrics.ndcg_score(alike, cosines, k=10))
 
 
 @pytest.mark.slow("wrong scores of real embeddings")

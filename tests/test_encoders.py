@@ -4,6 +4,7 @@ ELECTRA and DistilBERT: beside transformers, through files and back again."""
 import dataclasses
 import functools
 import json
+import sys
 import warnings
 
 import keras
@@ -35,6 +36,7 @@ from conftest import (
     TINY,
     TINY_VOCABULARY,
     Peer,
+    change_json,
     few_objects,
     random_inputs,
     randomize,
@@ -390,6 +392,32 @@ def test_other_vocabularies_are_refused(tmp_path, model, words):
     other_vocabulary(folder, "tokenizer.json", {"model": model})
     with pytest.raises(InputError, match=f"tokenizer.json: model: 'type' must be WordPiece; {words}"):
         load_pretrained(folder)
+
+
+@pytest.mark.parametrize("command", [
+    ["finetune", "--train={0}/a.tsv"], ["convert", "--format=tf1"], ["features", "--input={0}/a.tsv"], ["export"],
+    ["export", "text-model"], ["export", "litert"], ["fill-mask", "[MASK]"]], ids=" ".join)
+def test_what_is_refused_needs_no_library(tmp_path, run, monkeypatch, command):
+    """Not even for weights that PyTorch alone can read."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    (tmp_path / "a.tsv").write_text("text\tlabel\na\tx\nb\ty\n")
+    folder = write_one_segment(tmp_path / "model")
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    output = [f"--output={tmp_path}/out.npz"] * (command[0] != "fill-mask")
+    torch = "pip install torch"  # for what converts without a vocabulary
+
+    def check(words):
+        status, _, messages = run(*(part.format(tmp_path) for part in command), f"--model={folder}", *output)
+        assert status == 1 and len(messages) == 1 and words in messages[0], messages
+
+    change_json(folder / "tokenizer_config.json", strange=1)
+    check("does not know 'strange'")
+    other_vocabulary(folder, "tokenizer.json", {"model": {"type": "Unigram"}})
+    check("got 'Unigram'")
+    (folder / "tokenizer.json").rename(folder / "spiece.model")
+    check(torch if command[0] == "convert" else "spiece.model: the vocabulary must be one of WordPiece")
+    (folder / "spiece.model").unlink()
+    check(torch if command[0] == "convert" else "is missing next to the weights; copy the model's")
 
 
 @pytest.mark.parametrize("name,words", [

@@ -264,14 +264,15 @@ def test_what_no_task_can_answer_is_refused(tmp_path):
         open_source(folder)
 
 
-def test_a_cross_encoder_of_two_labels_has_one_for_each_pair(tmp_path):
-    """Its config does not name the labels, because two is the default."""
-    folder = zoo.copy(zoo.converted("pairs", "huggingface"), tmp_path / "folder")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({key: config[key] for key in config if "2" not in key}))
-    change(folder, OF_LIBRARY, {"model_type": "CrossEncoder"})
-    settings = open_source(folder).settings
-    assert (settings["task"], settings["pairs"]) == ("classify", True)
+@pytest.mark.peers
+@pytest.mark.parametrize("labels", [2, 3])
+def test_a_cross_encoder_of_several_labels_takes_pairs(folder, tmp_path, labels):
+    """The config does not name the labels if there are two, the default."""
+    config = transformers.BertConfig.from_pretrained(folder, num_labels=labels)
+    transformers.BertForSequenceClassification(config).save_pretrained(folder)
+    sentence_transformers.CrossEncoder(str(folder), device="cpu").save_pretrained(str(tmp_path / "saved"))
+    source = open_source(tmp_path / "saved")
+    assert source.settings["pairs"] and not any("pairs" in note for note in source.notes)
 
 
 # The keys of published folders: Google's multilingual BERT, KcBERT, klue-bert and klue-roberta, KoELECTRA, all-MiniLM,

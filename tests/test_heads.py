@@ -195,6 +195,19 @@ def test_logits_are_float32(head, bert):
         np.testing.assert_allclose(got, wanted, atol=0.03)  # logits up to 1.4, through eight bits
 
 
+@pytest.mark.parametrize("head", [*HEADS.values(), HEADS["token_classifier"]._replace(
+    make=lambda bert: models.BertFeatureTagger(bert, 3, "last", units=5))], ids=[*HEADS, "feature_tagger"])
+@pytest.mark.usefixtures("eager")
+def test_losses_read_no_keras_mask(head, bert):
+    model = randomize(head.make(bert.rebuild(output_mask=True)))
+    outputs = keras.tree.map_structure(numpy, model(head.inputs))
+    losses = [head.losses[name](head.labels[name], outputs[name]) for name in outputs] if isinstance(
+        outputs, dict) else [head.losses(head.labels, outputs)]
+    model.compile("sgd", head.losses)
+    assert model.evaluate(head.inputs, head.labels, verbose=0, return_dict=True)["loss"] == pytest.approx(
+        sum(map(float, losses)), rel=1e-5)
+
+
 @each_head
 def test_saved_and_in_a_functional_model(head, bert, tmp_path):
     model = randomize(head.make(bert))

@@ -181,6 +181,8 @@ def test_a_file_finds_its_saved_model_by_the_absolute_path(moved, tmp_path, monk
 def test_bad_paths(tmp_path):
     with pytest.raises(InputError, match="https://example.com/encoder: cannot be read: .*; download it"):
         HubLayer("https://example.com/encoder")
+    with pytest.raises(InputError, match="path must be that of a SavedModel's folder, .*; got a function; call a func"):
+        HubLayer(tf.function(lambda inputs: inputs).python_function)
     with pytest.raises(InputError, match="saved_model.pb"):
         HubLayer(tmp_path)
     tf.saved_model.save(tf.Module(), str(tmp_path / "empty"))

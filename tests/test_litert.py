@@ -59,7 +59,9 @@ def test_answers_are_those_of_the_keras_model(exported):
         (kinds, scores), (expected, expected_scores) = numbers(lite.evaluate(rows)), numbers(model.evaluate(rows))
         assert kinds == expected
         np.testing.assert_allclose(scores, expected_scores, atol=1e-4)
-    assert len(lite.predict(*([] for _ in texts))) == 0
+    no_answers = np.zeros((0, TINY.hidden_size), np.float32) if "embedding" in model.task.lite_outputs else []
+    for empty in (each.predict(*([] for _ in texts)) for each in (lite, model)):
+        assert type(empty) is type(no_answers) and np.shape(empty) == np.shape(no_answers)
     results = verify_litert(lite, folder)
     assert len(results) == 8 and not [result for result in results if result.status == FAILED]
 
@@ -125,12 +127,17 @@ def test_features_of_an_embedder(tmp_path, run):
         assert status == 1 and "must be left out for a LiteRT folder" in messages[-1]
 
 
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(("limit", "cores"), [("max 100000", 8), ("150000 100000", 2), ("10000 100000", 1), (None, 8)])
-def test_cores_are_those_that_a_container_may_use(monkeypatch, tmp_path, limit, cores):
+def test_cores_are_those_that_a_container_may_use(monkeypatch, tmp_path, limit, cores, version):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8))
-    monkeypatch.setattr(processes, "_CPU_LIMIT", str(tmp_path / "cpu.max"))
-    if limit:
+    monkeypatch.setattr(processes, "_CGROUPS", str(tmp_path))
+    if limit and version == 2:
         (tmp_path / "cpu.max").write_text(f"{limit}\n")
+    elif limit:
+        (tmp_path / "cpu").mkdir()
+        for name, value in zip(("quota", "period"), limit.replace("max", "-1").split()):
+            (tmp_path / f"cpu/cpu.cfs_{name}_us").write_text(f"{value}\n")
     assert processes.available_cores() == cores
 
 
@@ -189,7 +196,8 @@ def test_no_rows(intents_folder, shape):
     (lambda folder: (folder / "vocab.txt").unlink(), "must be a folder with a WordPiece vocabulary"),
     (lambda folder: reverse(folder / "labels.json"), "labels.json must be as it was exported"),
     (lambda folder: change_json(folder / "tokenizer_config.json", do_lower_case=False),
-     "tokenizer_config.json must be as it was exported: it decides the answers"),
+     "tokenizer_config.json must be as it was exported; copy the folder again"),
+    (lambda folder: change_json(folder / "settings.json", max_length=17), "settings.json must be as it was exported"),
     (lambda folder: change_json(folder / "bert_config.json", pad_token_id=1), "bert_config.json must be as it was exp"),
     (lambda folder: shorten(folder / "model.tflite", 0.5), "model.tflite: cannot be read: The model is not a valid"
      " Flatbuffer buffer; copy the folder again, or export the model again"),
@@ -207,19 +215,24 @@ def reverse(path):
     path.write_text(json.dumps(json.loads(path.read_text())[::-1]))
 
 
-def test_verify_notices_a_changed_bit(intents_folder, tmp_path):
+def test_verify_notices_a_changed_bit_before_it_runs_the_model(intents_folder, tmp_path, run):
     folder = shutil.copytree(intents_folder, tmp_path / "lite")
     lite = LiteModel.load(folder)
     lite.with_task(dataclasses.replace(lite.task, threshold=0.9)).save_settings(folder)  # may change
+    assert LiteModel.load(folder).task.threshold == 0.9 and run("verify", folder)[0] == 0
+    digests = json.loads((folder / "sha256.json").read_text())
+    del digests["settings.json"]  # as in version 0.3
+    (folder / "sha256.json").write_text(json.dumps(digests))
     content = bytearray((folder / "model.tflite").read_bytes())
     place = content.index(randomize(CASES["intent"][0](randomize(BertLayer(TINY)))).get_weights()[0].tobytes())
     content[place] ^= 1
     (folder / "model.tflite").write_bytes(content)
-    lite = LiteModel.load(folder)
     (folder / "more.txt").touch()
     (folder / "tokenizer_config.json").unlink()
-    failed = [result.seen for result in verify_litert(lite, folder) if result.status == FAILED]
-    assert failed == ["changed: model.tflite, tokenizer_config.json; added: more.txt"]
+    assert run("verify", folder) == (1, [], [
+        f"keras-bert: {folder}: model.tflite must be as it was exported; more.txt must be removed: it was added after "
+        "the export; tokenizer_config.json must be as it was exported; it is missing; copy the folder again, export "
+        "the model again, or remove sha256.json if the change is right"])
 
 
 def test_a_folder_without_digests(intents_folder, tmp_path):

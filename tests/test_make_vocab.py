@@ -7,6 +7,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import unicodedata
 
 import pytest
 import tokenizers
@@ -106,6 +107,14 @@ def test_the_size_is_exact_and_small_texts_give_less(run, text, tmp_path):
     assert status == 0 and 70 < len(pieces) < 1000
     assert messages == [f"keras-bert: the texts give only {len(pieces)} of 1000 tokens; use more text or a lower "
                         "--min_frequency"]
+
+
+@pytest.mark.parametrize("form, flag, count", [("NFD", "--nolower_case", 1), ("NFC", "--nolower_case", 0),
+                                               ("NFD", "--lower_case", 0)])
+def test_texts_in_nfd_are_no_silent_source_of_jamo(run, tmp_path, form, flag, count):
+    text = write(tmp_path, unicodedata.normalize(form, "\n".join(KOREAN) + TEXT))
+    messages = run("make-vocab", f"--input={text}", "--vocab_size=90", f"--output={tmp_path / 'vocab.txt'}", flag)[2]
+    assert len(messages) == count and all("the texts are in NFD, as on macOS" in line for line in messages)
 
 
 def test_the_same_texts_give_the_same_file(text, tmp_path):

@@ -1,5 +1,6 @@
 """How an encoder runs and what of it trains: declared by its arguments, and the same after every way to copy it."""
 
+import dataclasses
 import json
 import warnings
 import zipfile
@@ -152,7 +153,7 @@ def test_a_head_trains_what_is_left_after_a_reload(tmp_path):
 
 def test_the_config_has_every_argument():
     arguments = {"layout": "packed", "frozen": ["block_1", "pooler"], "lora_rank": 3, "gradient_checkpointing": True,
-                 "trainable": False, "name": "encoder"}
+                 "output_mask": True, "trainable": False, "name": "encoder"}
     config = BertLayer(TINY, **arguments).get_config()
     assert {name: config[name] for name in arguments} == arguments
     assert BertLayer.from_config(config).get_config() == json.loads(json.dumps(config)) == config
@@ -193,6 +194,55 @@ def test_states_of_each_block_in_a_functional_model(bert, tmp_path):
     for got, reloaded, value in zip(model(INPUTS), again(INPUTS), wanted, strict=True):
         np.testing.assert_allclose(numpy(got), numpy(value), atol=2e-6)
         np.testing.assert_array_equal(numpy(reloaded), numpy(got))
+
+
+class Subclassed(keras.Model):
+    """Layers that skip what a Keras mask hides."""
+
+    def __init__(self, bert):
+        super().__init__()
+        self.bert, self.lstm, self.attention = bert, keras.layers.LSTM(4), keras.layers.MultiHeadAttention(2, 4)
+        self.pooling = keras.layers.GlobalAveragePooling1D()
+
+    def call(self, inputs):
+        sequence = self.bert(inputs)[1]
+        parts = self.lstm(sequence), self.pooling(self.bert.encode(inputs).sequence_output)
+        return ops.concatenate([*parts, self.pooling(self.attention(sequence, sequence))], axis=1)
+
+
+@pytest.mark.parametrize("is_functional,layout,copy", [
+    (True, "padded", reload), *(pytest.param(*case, marks=[
+        pytest.mark.slow("masks that a way to copy a model loses"), pytest.mark.backend("tensorflow")]) for case in (
+            (True, "padded", clone), (True, "unpadded", by_config),
+            (False, "padded", lambda model, _: Subclassed(model.bert.rebuild()))))])
+@pytest.mark.usefixtures("eager")
+def test_layers_skip_padding_by_the_output_mask(is_functional, layout, copy, tmp_path):
+    """As if each text were alone; in training, too, wherever the padding ends."""
+    config, inputs = dataclasses.replace(SMALL, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0), tensors()
+    model, plain = (Subclassed(BertLayer(config, **modes)) for modes in ({"layout": layout, "output_mask": True}, {}))
+    if is_functional:
+        model, plain = (keras.Model(inputs, Subclassed.call(each, inputs)) for each in (model, plain))
+    again = copy(model, tmp_path)
+    longer = {name: np.pad(values, [(0, 0), (0, 2)]) for name, values in INPUTS.items()}
+    for each in (model, plain, again):
+        each(INPUTS)
+        each.set_weights(model.get_weights())
+        each.compile("sgd", "mse")
+    for row, length in enumerate(INPUTS["input_mask"].sum(1)):
+        alone = plain({name: values[row:row + 1, :length] for name, values in INPUTS.items()})
+        np.testing.assert_allclose(numpy(again(longer))[row], numpy(alone)[0], atol=5e-6)
+    losses = [each.fit(inputs, np.ones((3, 36)), epochs=2, verbose=0).history["loss"]
+              for each, inputs in ((model, INPUTS), (again, longer))]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_packed_rows_have_the_output_mask_and_chosen_positions_none(bert):
+    bert, pool, is_real = bert.rebuild(output_mask=True), keras.layers.GlobalAveragePooling1D(), INPUTS["input_mask"]
+    packed = INPUTS | {"sequence_ids": is_real, "pooled_positions": np.arange(3, dtype="int32") * 7}
+    for sequence, mask in ((bert(packed, layout="packed")[1], is_real), (bert.encode(INPUTS, positions=np.array(
+            [[0, 2], [1, 3], [0, 1]], "int32")).sequence_output, np.ones((3, 2)))):
+        np.testing.assert_allclose(numpy(pool(sequence)), np.stack([
+            np.average(vectors, 0, some) for vectors, some in zip(numpy(sequence), mask)]), atol=2e-6)
 
 
 def test_functional_training_drops_out(bert):

@@ -51,7 +51,9 @@ def grader(own_task, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("options", [{"doc_stride": 6}, {"doc_stride": 5, "aggregate": "max"}, {}])
+@pytest.mark.parametrize("options", [{"doc_stride": 6}, *(
+    pytest.param(options, marks=pytest.mark.slow("exports of other options"))
+    for options in ({"doc_stride": 5, "aggregate": "max"}, {}))])
 @pytest.mark.filterwarnings("ignore:texts cut")
 def test_all_runtimes_give_the_same_answers(own_task, options, tmp_path):
     task = own_task.Grades(16, ["1", "2", "3", "4"], **options)

@@ -48,7 +48,7 @@ def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
             "labels_per_text": 1.0, "unlabelled": 0,
             "tokens": {"median": 9, "percentile_95": 15, "longest": 22}, "max_length": 128, "longer": 0, "cut": 0,
             "long_texts": [],
-            "windows": False, "unknown": 0.0, "unknown_words": {}, "tokens_per_syllable": None, "problems": [],
+            "windows": False, "unknown": 0.0, "unknown_words": {}, "tokens_per_word": 1.0, "problems": [],
             **dict.fromkeys(("repeated", "contradictory", "leaked"), {"texts": 0, "places": []})},
         "train_examples": 17561, "valid_examples": texts * len(labels) + 33, "seconds": 730.1,
         "command": "keras-bert finetune --train=/data/train.tsv --valid=data/valid.tsv",
@@ -191,10 +191,14 @@ def test_card_tells_the_metrics():
     assert card.startswith(
         "---\nlibrary_name: keras\npipeline_tag: text-classification\nlanguage: en\nlicense: apache-2.0\n"
         "base_model: a/MiniLM\ntags:\n- bert\n- intent\n---\n\n# BERT")
+    unfit = metrics | {"data": metrics["data"] | {"problems": ["the vocabulary is that of another language"]}}
+    assert "-classification\nlicense: apache-2.0\n" in model_card(unfit, [])
+    unfit["base_model"] = {"name": "x", "front_matter": "language:\n- en\n- ko\nlicense: mit\n"}
+    assert "-classification\nlicense: mit\n" in model_card(unfit, [])
     assert "[minilm](https://huggingface.co/a/MiniLM); licence of these weights: Apache-2.0." in card
     assert "![confusions](confusions.png)" in card and card.count("![") == 1
     assert "```\nkeras-bert finetune --train=train.tsv --valid=data/valid.tsv\n```" in card
-    assert "on 600 validation texts, after epoch 3 of 4" in card
+    assert "on the 600 of 633 validation texts that are in scope, after epoch 3 of 4" in card
     assert "33 validation texts out of scope" in card and "30 classes" in card
     found = tables(card)
     scope = metrics["out_of_scope"]

@@ -315,10 +315,10 @@ def test_a_file_that_changes_while_the_model_loads_is_answered_later(predict, in
     write(path)
     write(inputs / "b.jsonl")
 
-    def load(model, threads):
+    def load(*arguments):
         if path.exists():
             change(path)
-        return load_once(model, threads)
+        return load_once(*arguments)
 
     monkeypatch.setattr(files, "load_answering_model", load)
     assert predict(inputs / "*") == (1, [f"{out}: 6 answers"], [

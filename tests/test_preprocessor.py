@@ -62,7 +62,7 @@ def test_the_gardens_passes(tmp_path):
     exporter.export_preprocessing(str(tmp_path / "garden"), vocab_file=str(tmp_path / "vocab.txt"),
                                   default_seq_length=128, do_lower_case=False, tokenize_with_offsets=True)
     results = verify(tmp_path / "garden")
-    assert [(result.line, result.status) for result in results] == [(line, PASSED) for line, _ in PREPROCESSOR]
+    assert [(result.line, result.status) for result in results[1:]] == [(line, PASSED) for line, _ in PREPROCESSOR]
     assert [result.seen for result in results if result.line == 7] == ["cased"]
 
 

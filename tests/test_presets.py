@@ -18,11 +18,13 @@ from keras_bert.presets import PRESETS, find_pretrained
 
 WEIGHTS = b"weights" * 40_000
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-NEEDED = {"config.json": b"{}", "vocab.txt": b"[PAD]\n", "model.safetensors": WEIGHTS}
-WANTED = NEEDED | {name: json.dumps({"file": name}).encode() for name in (  # of one content, a file is fetched once
-    "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-    "sentence_bert_config.json")}
+TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+NEEDED = {"config.json": b"{}", "vocab.txt": "\n".join(TOKENS).encode(), "model.safetensors": WEIGHTS}
+TOKENIZER = {"tokenizer.json": json.dumps({"model": {"vocab": dict(zip(TOKENS, range(4)))}}).encode()}
+WANTED = NEEDED | TOKENIZER | {name: b"{}" + b" " * i for i, name in enumerate((  # of one content, fetched once
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "sentence_bert_config.json"), 1)}
 FILES = WANTED | {"pytorch_model.bin": b"a pickle", "tf_model.h5": b"another framework's"}
+CURE = "--local-dir=FOLDER` writes on a machine with a network"
 # huggingface_hub reads its settings when it is imported, so lookups are in processes. It does not wait between retries.
 LOOK_UP = """
 import sys, time
@@ -126,33 +128,48 @@ def test_a_repository_may_have_one_vocabulary_alone(hub, process):
 
 def test_a_failed_download_is_one_line(hub, process):
     endpoint = f"http://127.0.0.1:{hub.server_port}"
-    hub.repositories["org/pickled"] = {name: FILES[name] for name in FILES if name != "model.safetensors"}
-    hub.repositories["org/pieces"] = {name: FILES[name] for name in ("config.json", "model.safetensors")}
+    hub.repositories["org/weightless"] = {name: FILES[name] for name in ("config.json", "vocab.txt")}
     for more, reasons in (
             ({}, {"org/unknown": "there is no such repository",
-                  "org/pickled": "the repository has no model.safetensors",
-                  "org/pieces": "the repository has neither vocab.txt nor tokenizer.json",
+                  "org/weightless": "the repository has no model.safetensors",
                   "org/two--dashes": "Cannot have -- or .. in repo_id"}),
             ({"HF_HUB_OFFLINE": "1"}, {"org/name": "HF_HUB_OFFLINE",
                                        "bert-base-uncased": "google-bert/bert-base-uncased"})):
         messages = process(LOOK_UP, *reasons, **more)
         for message, (repository, reason) in zip(messages, reasons.items(), strict=True):
             assert message.startswith("refused: ") and repository in message and reason in message
-            assert f"cannot be downloaded from {endpoint}: " in message
+            assert f"cannot be downloaded from {endpoint}: " in message and message.endswith(CURE)
+
+
+def test_what_is_refused_is_not_downloaded(hub, process):
+    """The tokenizer comes before the weights, and before advice to install PyTorch."""
+    unigram, kobert = b'{"model": {"type": "Unigram"}}', b'{"tokenizer_class": "KoBertTokenizer"}'
+    pickled = {name: FILES[name] for name in FILES if name != "model.safetensors"}
+    refused = {"unigram": (FILES | {"tokenizer.json": unigram}, "'type' must be WordPiece; got 'Unigram'"),
+               "pieces": ({"config.json": b"{}"}, "the repository has neither vocab.txt nor tokenizer.json; use a"),
+               "kobert": (pickled | {"tokenizer_config.json": kobert}, "'tokenizer_class' must be BertTokenizer"),
+               "pickled": (pickled, "the repository has no model.safetensors, but pytorch_model.bin: pip install "
+                           "torch, run hf download org/pickled --local-dir=FOLDER, and pass FOLDER")}
+    hub.repositories |= {f"org/{name}": files for name, (files, _) in refused.items()}
+    messages = process(LOOK_UP, *(f"org/{name}" for name in refused))
+    for message, (name, (_, words)) in zip(messages, refused.items(), strict=True):
+        assert message.startswith("refused: ") and name in message and words in message
+    assert ("GET", "model.safetensors") not in hub.log
 
 
 def test_an_unreachable_hub_is_one_line(hub, process):
     endpoint = "http://127.0.0.1:9"  # "discard": nobody listens
     message, = process(LOOK_UP, "org/name", HF_ENDPOINT=endpoint)
     assert message.startswith(f"refused: org/name: not on this machine, and cannot be downloaded from {endpoint}: ")
-    assert message.endswith("Connection refused")
+    assert "Connection refused; pass a name that `keras-bert presets` shows on this" in message
+    assert message.endswith(CURE)
 
 
 def test_a_cut_connection_leaves_nothing_that_looks_whole(hub, process):
     hub.cut = "model.safetensors"
     message, = process(LOOK_UP, "org/name")
     assert message.startswith("refused: org/name: not on this machine, and cannot be downloaded")
-    assert message.endswith(f"(received {len(WEIGHTS) // 2} bytes, expected {len(WEIGHTS)})")
+    assert f"(received {len(WEIGHTS) // 2} bytes, expected {len(WEIGHTS)}); pass" in message
 
     hub.cut = None
     assert process(LOOK_UP, "org/name", HF_HUB_OFFLINE="1")[0].startswith("refused: ")

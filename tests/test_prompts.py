@@ -10,7 +10,7 @@ from test_convert_sentence_transformers import write
 
 from keras_bert.commands import export_text_model
 from keras_bert.convert import convert, open_source
-from keras_bert.errors import InputError, InputWarning
+from keras_bert.errors import InputError
 from keras_bert.export.litert import why_not
 from keras_bert.export.text_model import TextModel
 from keras_bert.inference.features import write_features
@@ -107,6 +107,7 @@ def test_texts_that_are_cut_have_the_prompt(model):
 def test_every_form_of_a_model_puts_the_prompt_before_texts_and_windows(exported):
     saved, model, texts = exported._saved_model, zoo.make("prompts"), ["turn off the lamp", "", "the light off " * 9]
     lite, served = LiteModel.load(zoo.litert("prompts")), LiteRTModel(str(zoo.litert("prompts")), threads=1)
+    assert exported.answer_with_cuts([])[0].shape == lite.predict([]).shape == model.predict([]).shape == (0, 16)
     prompts = model.task.prompts | {"document": "", "serving_default": model.task.prompts["long"]}
     assert served.signatures.keys() == served.row_wise == prompts.keys() == saved.signatures.keys() - {
         "encode", "explain"}
@@ -152,7 +153,7 @@ def test_commands(model, folder, run, tmp_path, monkeypatch):
         np.testing.assert_allclose(json.loads(text)["embedding"], wanted, rtol=0, atol=1e-6)
     monkeypatch.setattr("keras_bert.export.export_text_model", lambda *positional, **_: exported.append(positional[3]))
     exported = []
-    export_text_model.run(str(folder), str(tmp_path / "exported"), pooling="mean")
+    export_text_model.run(str(folder), str(tmp_path / "exported"))
     assert (exported[0].prompts, exported[0].default_prompt_name) == (PROMPTS, "other")
 
 
@@ -166,12 +167,6 @@ def test_features(model, folder, tmp_path):
     (tmp_path / "pairs.tsv").write_text("text\ttext_pair\na\tb\n")
     with pytest.raises(InputError, match="prompt_name must be left out for pairs of texts; got 'query'"):
         write_features(folder, tmp_path / "pairs.tsv", tmp_path / "vectors.npz", prompt_name="query")
-
-
-def test_an_encoder_is_exported_without_its_prompts(folder, run, tmp_path):
-    with pytest.warns(InputWarning, match="its prompts are not put before the texts of an encoder; --pooling"):
-        assert run("export", "text-model", f"--model={folder}", f"--output={tmp_path / 'encoder'}",
-                   "--max_length=3")[0] == 1  # too short: nothing is exported
 
 
 # Files

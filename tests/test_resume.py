@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 
 import keras
 import numpy as np
@@ -23,7 +24,8 @@ from keras_bert import cli
 from keras_bert.errors import InputError
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.layers import BertLayer
-from keras_bert.training import finetune
+from keras_bert.tasks import TASKS
+from keras_bert.training import finetune, loop
 from keras_bert.training.run import Run
 
 import zoo
@@ -212,6 +214,28 @@ def test_hooks_of_callbacks_are_pairs_wherever_a_run_was_stopped(interrupted, tm
     begin, epoch, *rest = resumed.seen
     assert first.seen == seen[:len(first.seen)] and rest == seen[-len(rest):]
     assert (begin, epoch) == ("begin", [call for call in seen[:-len(rest)] if call[0] == "epoch"][-1])
+
+
+def test_patience_counts_as_in_keras(tmp_path, pretrained, intents, monkeypatch, eager):
+    """Also in a run that is interrupted. Of equal scores, the one with the lowest loss is kept."""
+    rng = np.random.default_rng(0)
+    for patience in [1, 2, 3] * 50:
+        scores = rng.integers(0, 5, 12).tolist()
+        stopping = keras.callbacks.EarlyStopping("score", mode="max", patience=patience)
+        stopping.set_model(model := types.SimpleNamespace(stop_training=False))
+        stopping.on_train_begin()
+        for epoch, score in itertools.takewhile(lambda _: not model.stop_training, enumerate(scores)):
+            stopping.on_epoch_end(epoch, {"score": score})
+            assert model.stop_training == loop._is_finished(scores[:epoch + 1], types.SimpleNamespace(
+                epochs=99, early_stopping_patience=patience))
+    scores, at = [0.5, 0.875, 0.875, 0.875, 0.9, 0.9], []
+    seen = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: at.append(epoch))
+    arguments = dict(zip(("train", "valid"), intents), model=pretrained, epochs=6, early_stopping_patience=2,
+                     freeze_blocks=2, callbacks=[seen])
+    monkeypatch.setattr(TASKS["intent"], "score", lambda *_: {"loss": 1 / (1 + at[-1]), "accuracy": scores[at[-1]]})
+    with interrupted_after(saves=6):  # at the end of the third epoch
+        fit(tmp_path / "out", **arguments)
+    assert fit(tmp_path / "out", **arguments)[1].best_epoch == 4 and at == [0, 1, 2, 2, 3]
 
 
 def test_other_arguments_or_files_are_refused(interrupted, tmp_path):

@@ -391,6 +391,7 @@ def test_the_official_client(server):
         np.testing.assert_allclose([row.embedding for row in created.data], unit(vectors_of(TEXTS)), rtol=1e-6)
         assert (created.model, created.usage.prompt_tokens, created.usage.total_tokens) == ("words", 11, 11)
         assert [model.id for model in client.models.list()] == ["words", "plain", "ranker", "echo", "busy"]
+        assert client.models.retrieve("words") == client.models.list().data[0]
         with pytest.raises(openai.NotFoundError, match="model_not_found"):
             client.embeddings.create(model="no", input="a")
         with pytest.raises(openai.AuthenticationError, match="the token in the header Authorization is wrong"):

@@ -1,11 +1,14 @@
 """A checklist for each task: what the commands make of its files, its folder, its LiteRT folder and its SavedModel."""
 
 import contextlib
+import dataclasses
 import functools
 import io
 import json
 import subprocess
 import sys
+import warnings
+from unicodedata import normalize
 
 import golden_calls
 import numpy as np
@@ -13,6 +16,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bert.errors import InputError
+from keras_bert.inference.answering import load_answering_model
 from keras_bert.inference.saved_model import Exported
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
@@ -247,3 +251,48 @@ def test_predict_takes_a_saved_model(run, tmp_path, eager):
             (folder / "variables/variables.data-00000-of-00001").write_bytes(b"")
         status, _, messages = run("predict", f"--model={folder}", "a")
         assert status == 1 and len(messages) == 1 and f"{folder}: " in messages[0] and message in messages[0]
+
+
+# A Korean vocabulary, and texts in NFC and in NFD, as macOS writes them.
+WORDS = "서울 ##의 날씨 부산 음악 틀어 ##줘 é . ?".split()
+CASED = BertTokenizer([*TINY_VOCABULARY[:5], *WORDS, *TINY_VOCABULARY[15:]], lower_case=False)
+COMPOSED = ["서울의 날씨 틀어줘?", "부산 음악 é 틀어줘 .", "음악 틀어줘"]
+NFD = [normalize("NFD", text) for text in COMPOSED]
+SAID = "texts in NFD, as on macOS, which the vocabulary cannot spell (pass normalization=NFC): 3 of 4"
+
+
+@pytest.mark.parametrize("case", ["tag", "span"])
+@pytest.mark.parametrize("command", ["litert", pytest.param("text-model", marks=pytest.mark.slow("NFC in a graph"))])
+def test_positions_are_those_of_the_text_in_nfd(run, tmp_path, eager, case, command):
+    def places(model, texts):
+        examples = model.task.arguments(*[["음악?"] * len(texts)] * (case == "span"), texts)
+        return [[(part.start, part.end, part.text) for part in (answer if case == "tag" else [answer])]
+                for answer in model.answer_with_cuts(examples)[0]]
+
+    model, folder, exported = dataclasses.replace(zoo.make(case), tokenizer=CASED), tmp_path / "a", str(tmp_path / "b")
+    wanted = [[(*(len(normalize("NFD", text[:place])) for place in span), normalize("NFD", part))
+               for *span, part in parts] for text, parts in zip(COMPOSED, places(model, COMPOSED))]
+    model.save(folder)
+    assert run("export", command, f"--model={folder}", f"--output={exported}", "--normalization=NFC")[0] == 0
+    assert any(wanted) and wanted == places(model.with_normalization("NFC"), NFD)
+    assert wanted == places(load_answering_model(exported), NFD)
+    refused = str(run("predict", f"--model={exported}", "--normalization=NFC", "a")[2])
+    assert command == "litert" or "normalization needs another model: a SavedModel has its own" in refused
+
+
+@pytest.mark.slow("texts in NFD that nobody notices")
+def test_texts_in_nfd_are_noticed(run, tmp_path, eager):
+    model, data, out = (tmp_path / name for name in ("model", "data.tsv", "out"))
+    dataclasses.replace(zoo.make("intent"), tokenizer=CASED).save(model)
+    data.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in zip([*NFD, "é . ?"], "aabb")))
+    for command, *more in (("predict", *NFD, "é . ?"), ("evaluate", f"--data={data}"),
+                           ("features", f"--input={data}", f"--output={out}.npz", "--overwrite"),
+                           ("finetune", f"--train={data}", f"--valid={data}", f"--output={out}", "--overwrite")):
+        for flags, lines in ([], [True]), (["--normalization=NFC"], []):
+            with warnings.catch_warnings(record=True, action="always") as caught:
+                messages = [*run(command, f"--model={model}", *more, *flags)[2], *(str(one.message) for one in caught)]
+            assert [SAID in line for line in messages if "NFD" in line or "language" in line] == lines
+    assert json.loads((out / "metrics.json").read_text())["arguments"]["normalization"] == "NFC"
+    assert len({normalize("NFD", str(run("predict", f"--model={out}", *texts)[1:])) for texts in (COMPOSED, NFD)}) == 1
+    assert run("predict", f"--model={model}", f"--input={data}", f"--output={out}/answers", "--processes=1")[1] == [
+        f"{out}/answers: 4 answers, texts in NFD (pass normalization=NFC): 3"]

@@ -115,7 +115,7 @@ CASES = {
     "regress": (BertRegressor, TASKS["regress"](16), [TEXTS], [("play", 0.5), ("stop", 1.5)]),
     "tag": (lambda bert: BertTokenClassifier(bert, 3), TASKS["tag"](16, labels=["O", "B-x", "I-x"]), [TEXTS],
             [(["play", "music"], ["O", "B-x"])]),
-    "span": (BertSpanLabeler, TASKS["span"](80), [["what music"] * 5, TEXTS],
+    "span": (BertSpanLabeler, TASKS["span"](24, doc_stride=8), [["what music"] * 5, TEXTS],
              [("what", "some music", {"text": ["music"], "answer_start": [5]})]),
     "choice": (BertMultipleChoice, TASKS["choice"](16), [TEXTS[:2], [["now", "stop the music"], ["a", "i", "lamp ."]]],
                [{"prompt": "play", "choices": ["now", "some music"], "label": 1}]),
@@ -132,9 +132,9 @@ WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
 
 
 def make(case):
-    """A `FineTuned` with random weights."""
-    model, task, _, _ = CASES[case]
-    return FineTuned(randomize(model(randomize(BertLayer(SMALL)))), BertTokenizer(TINY_VOCABULARY), task)
+    """A `FineTuned` with random weights, whose encoder has a Keras mask that nothing here reads."""
+    (model, task, _, _), bert = CASES[case], randomize(BertLayer(SMALL, output_mask=True))
+    return FineTuned(randomize(model(bert)), BertTokenizer(TINY_VOCABULARY), task)
 
 
 @made_once
@@ -173,7 +173,7 @@ def litert(path, case, **options):
 def encoder(path, **options):
     """The SavedModel of a tiny encoder."""
     tf.random.set_seed(7)  # must not reach the exported dropout
-    export_encoder(randomize(BertLayer(TINY)), path, BertTokenizer(TINY_VOCABULARY), **options)
+    export_encoder(randomize(BertLayer(TINY, output_mask=True)), path, BertTokenizer(TINY_VOCABULARY), **options)
     tf.random.set_seed(None)
 
 

@@ -3,7 +3,7 @@
 import sys
 from typing import Any, Literal, Unpack
 
-from keras_bert.arguments import ScoreColumns
+from keras_bert.arguments import Normalization, ScoreColumns
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import json_text
 from keras_bert.files.paths import check_model_folder, check_readable
@@ -11,8 +11,8 @@ from keras_bert.files.paths import check_model_folder, check_readable
 EXAMPLE = "keras-bert evaluate --model=my_model --data=test.tsv"
 
 
-def run(model: str, data: str, choose_threshold: bool = False, output_format: Literal["text", "json"] = "text",
-        **columns: Unpack[ScoreColumns]) -> None:
+def run(model: str, data: str, choose_threshold: bool = False, normalization: Normalization | None = None,
+        output_format: Literal["text", "json"] = "text", **columns: Unpack[ScoreColumns]) -> None:
     """Score a fine-tuned model on labelled texts.
 
     Args:
@@ -28,28 +28,30 @@ def run(model: str, data: str, choose_threshold: bool = False, output_format: Li
         choose_threshold: Choose the score below which a text is out of scope, or for multilabel the threshold of each
             label, on these texts, which should be validation data, and save it in the model's folder. For intents,
             some of the texts must have the out_of_scope_label. A label that no text has keeps its threshold.
+        normalization: NFC composes texts in NFD, see predict. Default: as in training.
         output_format: Tables, or one JSON object.
     """
     check_model_folder(model)
     check_readable(data)
     from keras_bert.inference.answering import load_task_model
 
-    tuned = load_task_model(model)
+    tuned = load_task_model(model, normalization=normalization)
     if choose_threshold and not tuned.task.has_threshold:
         raise InputError("--choose_threshold is for the tasks intent and multilabel; "
                          f"{model} is of the task {tuned.task.name}")
-    scores, calibrated = tuned.score(tuned.encode(data, **columns), choose_threshold)
+    scores, calibrated = tuned.score(encoded := tuned.encode(data, **columns), choose_threshold)
     if choose_threshold:
         if calibrated.task is tuned.task:
             print("no threshold was chosen, and the model's settings are unchanged, because every text is in scope; "
                   "add texts that are not, and name their label with --out_of_scope_label", file=sys.stderr)
         else:
             calibrated.save_settings(model)
-    print(json_text(scores, indent=2) if output_format == "json" else _tables(tuned.task.name, scores))
+    print(json_text(scores, indent=2) if output_format == "json" else
+          _tables(tuned.task.name, scores, len(encoded.examples)))
 
 
-def _tables(task: str, scores: dict[str, Any]) -> str:
-    from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, describe_threshold, shown_scores
+def _tables(task: str, scores: dict[str, Any], texts: int) -> str:
+    from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, describe_texts, describe_threshold, shown_scores
 
     shown = shown_scores(task, scores)
     classes = scores.get("classes") or scores.get("entities") or scores.get("labels") or {}
@@ -67,6 +69,8 @@ def _tables(task: str, scores: dict[str, Any]) -> str:
         lines += ["most frequent confusions (true label, predicted label, texts)"]
         lines += [f"{right:{width}}  {answer:{width}}  {texts:5}" for right, answer, texts in confusions[:10]] + [""]
     lines += [f"{name:{width}} {value:.4f}" for name, value in shown.items()]
+    if (measured := describe_texts(scores, texts)).endswith("in scope"):
+        lines.append(f"{'measured on':{width}} {measured}")
     if scope := scores.get("out_of_scope"):
         lines.append(f"{'threshold':{width}} {describe_threshold(scope)}")
     if "thresholds_chosen_here" in scores:

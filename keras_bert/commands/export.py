@@ -28,7 +28,7 @@ def run(model: str, output: str, config: str | None = None, next_sentence_pooler
     from keras_bert.weights import load_pretrained, open_weights
 
     check_free(output, overwrite, (model, config))
-    source = open_weights(model, config, next_sentence_pooler)
+    source = open_weights(model, config, next_sentence_pooler, takes_texts=True)
     if with_mlm:
         source.check_masked_lm("--with_mlm")
     encoder = load_pretrained(source, BertPretrainer, next_sentence=False) if with_mlm else load_pretrained(source)

@@ -2,7 +2,7 @@
 
 from typing import Literal, Unpack
 
-from keras_bert.arguments import Pooling, PositiveOrZero, ScoreColumns, check_rules, not_none
+from keras_bert.arguments import Normalization, Pooling, PositiveOrZero, ScoreColumns, check_rules, not_none
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.paths import check_readable
@@ -11,8 +11,8 @@ _MAX_LOSS = 0.5
 EXAMPLE = "keras-bert export litert --model=my_model --output=lite --dtype=int8"
 
 
-def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
-        pooling: Pooling | None = None, normalize: bool | None = None, data: str | None = None,
+def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32", pooling: Pooling | None = None,
+        normalize: bool | None = None, normalization: Normalization | None = None, data: str | None = None,
         max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False, **columns: Unpack[ScoreColumns]) -> None:
     """Export a model for LiteRT, which answers without TensorFlow.
 
@@ -23,6 +23,7 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
         pooling: Export one embedding per text: mean, the mean of the tokens' vectors; cls, the vector of [CLS]; max,
             the maximum over the tokens in each dimension. Default: as the model says; a plain encoder needs one.
         normalize: Divide embeddings by their L2 norm; --nonormalize: do not. Default: as the model says.
+        normalization: NFC composes texts in NFD, see predict. Default: as in training.
         data: Labelled file of the model's task, to compare scores and answers with the model's before the export.
         data_format: With data: format of a published data set, see finetune. Default: by the file's suffix.
         text_column: With data: column of the text. Default: as in training.
@@ -45,7 +46,7 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32",
     from keras_bert.inference.lite_model import LiteModel
     from keras_bert.inference.task_model import compare
 
-    tuned = load_tuned(model, not_none(pooling=pooling, normalize=normalize))
+    tuned = load_tuned(model, not_none(pooling=pooling, normalize=normalize)).with_normalization(normalization)
     check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
     encoded = None if data is None else tuned.encode(data, **columns)
     with atomic_folder(output, overwrite) as folder:

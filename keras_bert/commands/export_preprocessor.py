@@ -4,14 +4,14 @@ import itertools
 import warnings
 from typing import Literal
 
-from keras_bert.arguments import Count
+from keras_bert.arguments import Count, Normalization
 from keras_bert.errors import InputWarning
 
 EXAMPLE = "keras-bert export preprocessor --vocab=vocab.txt --output=preprocessor"
 
 
 def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: bool | None = None,
-        split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None, segments: bool = True,
+        split_cjk: bool = True, normalization: Normalization | None = None, segments: bool = True,
         max_length: Count = 128, truncator: Literal["round_robin", "waterfall"] = "round_robin",
         sample: str | None = None, overwrite: bool = False) -> None:
     """Export a tokenizer as a SavedModel that takes strings.

@@ -29,7 +29,7 @@ def run(*text: str, model: str, config: str | None = None, next_sentence_pooler:
     from keras_bert.models import BertPretrainer
     from keras_bert.weights import load_pretrained, open_weights
 
-    source = open_weights(model, config, next_sentence_pooler)
+    source = open_weights(model, config, next_sentence_pooler, takes_texts=True)
     source.check_masked_lm("fill-mask")
     pretrainer = load_pretrained(source, BertPretrainer)
     for masked, masks in zip(texts, fill_mask(pretrainer, source.needed_tokenizer(), texts, top_k)):

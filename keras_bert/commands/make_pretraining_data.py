@@ -3,7 +3,7 @@
 import os
 from typing import Literal
 
-from keras_bert.arguments import Count, Seed, not_none
+from keras_bert.arguments import Count, Normalization, Seed, not_none
 from keras_bert.errors import InputError
 from keras_bert.terminal import ProgressLine, stoppable
 
@@ -12,11 +12,10 @@ EXAMPLE = "keras-bert make-pretraining-data --input='texts/*.txt' --vocab=vocab.
 
 def run(input: list[str], vocab: str, output: str, text_column: str = "text", split_sentences: bool = False,
         lower_case: bool | None = None, strip_accents: bool | None = None, split_cjk: bool | None = None,
-        normalization: Literal["none", "NFC"] | None = None, max_length: int = 128,
-        max_predictions_per_seq: int | None = None, next_sentence: bool = True,
-        masking: Literal["static", "dynamic"] = "static", whole_word_mask: bool = False, dupe_factor: int | None = None,
-        seed: Seed = 0, shards: int = 10, processes: Count | None = None, beam: bool = False,
-        beam_args: list[str] | None = None, overwrite: bool = False) -> None:
+        normalization: Normalization | None = None, max_length: int = 128, max_predictions_per_seq: int | None = None,
+        next_sentence: bool = True, masking: Literal["static", "dynamic"] = "static", whole_word_mask: bool = False,
+        dupe_factor: int | None = None, seed: Seed = 0, shards: int = 10, processes: Count | None = None,
+        beam: bool = False, beam_args: list[str] | None = None, overwrite: bool = False) -> None:
     """Make masked, paired examples for pretraining from text.
 
     Args:

@@ -2,6 +2,7 @@
 
 import os
 from typing import Literal
+from unicodedata import is_normalized
 
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_file, check_free
@@ -55,5 +56,7 @@ def run(input: list[str], vocab_size: int, output: str, lower_case: bool = False
     count, rules = len(vocabulary.tokens), vocabulary.rules
     if count < vocab_size:
         print_error(f"the texts give only {count} of {vocab_size} tokens; use more text or a lower --min_frequency")
+    if sum(not is_normalized("NFC", token) for token in vocabulary.tokens) > count // 100 and not rules.strip_accents:
+        print_error("the texts are in NFD, as on macOS, so the vocabulary fits only such texts; convert them to NFC")
     print(f"{output}: {count} tokens; lower_case={rules.lower_case}, strip_accents={rules.strip_accents}")
     print(vocabulary_training.format_report(vocabulary_training.report_vocabulary(vocabulary, algorithm)))

@@ -8,13 +8,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Unpack
 
-from keras_bert.arguments import AggregationStrategy, Count, TextColumns, not_none, replace_surrogates
+from keras_bert.arguments import AggregationStrategy, Count, Normalization, TextColumns, not_none, replace_surrogates
 from keras_bert.commands import glue
 from keras_bert.data.chunks import ROWS, sized
 from keras_bert.data.rows import ROW_FORMATS, suffix_of
 from keras_bert.errors import InputError, Option, UnknownSuffix
 from keras_bert.files.json_files import json_text
-from keras_bert.files.paths import check_model_folder, check_readable
+from keras_bert.files.paths import check_model_folder, check_readable, is_saved_model
 from keras_bert.files.utf8 import decode, read_lines
 
 if TYPE_CHECKING:
@@ -29,9 +29,9 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 def run(*texts: str, model: str, input: list[str] | None = None,
         output_format: Literal["text", "jsonl", "glue"] | None = None, top_k: Count = 1,
         aggregation_strategy: AggregationStrategy | None = None, prompt_name: str | None = None,
-        output: str | None = None, max_characters: Count | None = None, processes: Count | None = None,
-        keep_columns: list[str] | None = None, beam: bool = False, beam_args: list[str] | None = None,
-        **text_columns: Unpack[TextColumns]) -> None:
+        normalization: Normalization | None = None, output: str | None = None, max_characters: Count | None = None,
+        processes: Count | None = None, keep_columns: list[str] | None = None, beam: bool = False,
+        beam_args: list[str] | None = None, **text_columns: Unpack[TextColumns]) -> None:
     r"""Answer texts with a fine-tuned model.
 
     Args:
@@ -44,8 +44,9 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         data_format: Format of a published data set, see finetune.
         text_column: Column of the text. Default: as in training; text for a SavedModel.
         text_pair_column: Column of the second text. Default: as in training; text_pair for a SavedModel.
-        output_format: text: lines of answer, score and text, separated by tabs; a tab, line feed, carriage return or
-            backslash in a text is written as \t, \n, \r or \\. jsonl: one JSON object per line. glue: the file that
+        output_format: text: lines of answer, score and text, separated by tabs, and before the text, "in scope" or "out
+            of scope" if the model has a threshold; a tab, line feed, carriage return or backslash in a text is written
+            as \t, \n, \r or \\. jsonl: one JSON object per line. glue: the file that
             GLUE's server takes, for a data_format of GLUE. Default: text, or jsonl with --output.
         top_k: Labels per text of a classifier, answers per question.
         aggregation_strategy: For taggers: label each word by its first token, by the average of its tokens, or by the
@@ -53,6 +54,8 @@ def run(*texts: str, model: str, input: list[str] | None = None,
             Default: first if the tags of the training file are those of words, simple if those of characters.
         prompt_name: For embeddings: the prompt to put before each text, query or document for example. Default: the
             model's default prompt, or none.
+        normalization: NFC composes texts in NFD, as macOS writes them; none does not. Default: as in training. A
+            SavedModel has that of its export.
         output: Folder to write, with a .jsonl file of answers for each file of --input, and the folder invalid for the
             rows that cannot be answered. The same command continues after it was stopped.
         max_characters: With --output: maximum length of a text, in characters; rows with a longer one are invalid.
@@ -70,18 +73,19 @@ def run(*texts: str, model: str, input: list[str] | None = None,
     for flag, value, needed, is_met in (
             ("max_characters", max_characters, "--output", output), ("processes", processes, "--output", output),
             ("keep_columns", keep_columns, "--output", output), ("beam", beam, "--output", output),
-            ("beam_args", beam_args, "--beam", beam), ("processes", processes, "--nobeam", not beam)):
+            ("beam_args", beam_args, "--beam", beam), ("processes", processes, "--nobeam", not beam),
+            ("normalization", normalization, "another model: a SavedModel has its own", not is_saved_model(model))):
         if value and not is_met:
             raise InputError(f"--{flag} needs {needed}")
     options: dict[str, Any] = {"top_k": top_k, "aggregation_strategy": aggregation_strategy}
     if output is None:
-        _print_answers(texts, input, model, prompt_name, columns, options, output_format)
+        _print_answers(texts, input, model, prompt_name, normalization, columns, options, output_format)
         return
     _check_for_files(texts, columns.get("data_format"), output_format, output)
     from keras_bert.inference.files import answer_files
     from keras_bert.serving.settings import ModelSettings
 
-    answer: Callable[..., None] = functools.partial(answer_files, processes=processes)
+    answer: Callable[..., None] = functools.partial(answer_files, processes=processes, normalization=normalization)
     if beam:
         try:
             from keras_bert.integrations.predict_beam import answer_in_pipeline
@@ -93,7 +97,8 @@ def run(*texts: str, model: str, input: list[str] | None = None,
 
 
 def _print_answers(texts: tuple[str, ...], input: list[str] | None, model: str, prompt_name: str | None,
-                   columns: dict[str, Any], options: dict[str, Any], output_format: str | None) -> None:
+                   normalization: str | None, columns: dict[str, Any], options: dict[str, Any],
+                   output_format: str | None) -> None:
     """Prints the answers to texts or to one file and, on standard error, how many texts were cut or split."""
     from keras_bert.inference.answering import load_answering_model
 
@@ -102,7 +107,7 @@ def _print_answers(texts: tuple[str, ...], input: list[str] | None, model: str, 
     path = input[0] if input else None
     if path not in (None, "-"):
         check_readable(path)
-    loaded = load_answering_model(model).with_prompt(prompt_name)
+    loaded = load_answering_model(model, normalization=normalization).with_prompt(prompt_name)
     task, top_k = loaded.task, options["top_k"]
     options = task.answer_options(**options)
     chunks = _chunks(texts, path, columns, loaded)

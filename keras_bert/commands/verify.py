@@ -10,7 +10,7 @@ EXAMPLE = "keras-bert verify encoder"
 
 
 def run(*path: str, output_format: Literal["text", "json"] = "text") -> None:
-    """Check an export against the contract of a Hub-style encoder, preprocessor, text embedding or LiteRT folder.
+    """Check that an export is undamaged and fulfils the contract of its kind.
 
     Args:
         path: SavedModel, or folder of export litert.
@@ -19,11 +19,13 @@ def run(*path: str, output_format: Literal["text", "json"] = "text") -> None:
     if len(path) != 1:
         raise InputError(f"verify needs the path of one export; got {len(path)} paths")
     from keras_bert.export.checking import FAILED, verify_litert
+    from keras_bert.files.digests import check_files
     from keras_bert.litert import is_litert
 
     if is_litert(path[0]):
         from keras_bert.inference.lite_model import LiteModel
 
+        check_files(path[0], added=True)  # before the model file is run
         results = verify_litert(LiteModel.load(path[0]), path[0])
     else:
         from keras_bert.export.verify import verify

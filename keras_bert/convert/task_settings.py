@@ -14,7 +14,7 @@ from keras_bert.weights.format import Source, Weights
 
 
 def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bool = False,
-                allow_inexact: bool = False) -> Source:
+                allow_inexact: bool = False, takes_texts: bool = False) -> Source:
     """Opens weights of any format as a `Source`, with complete settings of its task.
 
     Args:
@@ -22,11 +22,12 @@ def open_source(name: Path, config: Path | None = None, next_sentence_pooler: bo
         config: path of a `bert_config.json`, for weights that come without a config.
         next_sentence_pooler: see `convert`.
         allow_inexact: True to read weights whose files say what this package does not follow, see docs/convert.md.
+        takes_texts: True to refuse weights without a vocabulary of WordPiece.
 
     Raises:
         InputError: the format is unknown, or files are incomplete, invalid or not followed.
     """
-    source = open_weights(name, config, next_sentence_pooler, allow_inexact)
+    source = open_weights(name, config, next_sentence_pooler, allow_inexact, takes_texts)
     with naming_damage(source.path):
         return with_task(source)
 

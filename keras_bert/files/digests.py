@@ -2,13 +2,16 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from keras_bert.arguments import Path
+from keras_bert.errors import InputError
 from keras_bert.files.json_files import read_object, write_json
 from keras_bert.files.paths import reading
 
-DIGESTS = "sha256.json"
+# The files of the digests, in a LiteRT folder and in a SavedModel, whose `assets.extra` is not copied into a model that
+# contains the export.
+DIGESTS, EXTRA_DIGESTS = "sha256.json", "assets.extra/sha256.json"
 
 
 def file_digest(path: Path) -> str:
@@ -21,28 +24,50 @@ def folder_digest(path: Path) -> str:
     """Returns the SHA-256 of the names and contents of all files in a folder."""
     digest = hashlib.sha256()
     with reading(path):
-        for parent, folders, names in os.walk(os.fspath(path)):
-            folders.sort()
-            for name in sorted(names):
-                file = os.path.join(parent, name)
-                digest.update(f"{os.path.relpath(file, path)}\0".encode(errors="surrogateescape"))
-                digest.update(bytes.fromhex(file_digest(file)))
+        for name in _files(path):
+            digest.update(f"{name}\0".encode(errors="surrogateescape"))
+            digest.update(bytes.fromhex(file_digest(os.path.join(path, name))))
     return digest.hexdigest()
 
 
-def write_digests(folder: Path, names: Iterable[str]) -> None:
-    """Writes the digests of files in a folder to a file, `DIGESTS`."""
-    write_json(os.path.join(folder, DIGESTS), {name: file_digest(os.path.join(folder, name)) for name in sorted(names)})
+def _files(folder: Path) -> list[str]:
+    """Returns the paths in a folder of all files, also those in folders in it."""
+    found = []
+    for parent, folders, names in os.walk(os.fspath(folder)):
+        folders.sort()
+        found += [os.path.relpath(os.path.join(parent, name), folder) for name in sorted(names)]
+    return found
 
 
-def changed_files(folder: Path, names: Collection[str] | None = None) -> list[str]:
-    """Returns which files of a folder are missing or differ from the digests that `write_digests` wrote, all of them or
-    of `names`; none if there are no digests."""
-    digests = read_object(os.path.join(folder, DIGESTS))
-    return [name for name, digest in digests.items() if name in (names or digests) and not (
-        os.path.exists(path := os.path.join(folder, name)) and file_digest(path) == digest)]
+def write_digests(folder: Path, digests: str = DIGESTS) -> None:
+    """Writes the digests of all files in a folder to the file `digests` in it."""
+    write_json(os.path.join(folder, digests),
+               {name: file_digest(os.path.join(folder, name)) for name in _files(folder) if name != digests})
 
 
-def added_files(folder: Path) -> list[str]:
-    """Returns the files of a folder that have no digest, without the file of the digests itself."""
-    return sorted({*os.listdir(folder)} - read_object(os.path.join(folder, DIGESTS)).keys() - {DIGESTS})
+def renew_digest(folder: Path, name: str) -> None:
+    """Writes the digest of a changed file to `DIGESTS`, if that has one of it."""
+    digests = read_object(path := os.path.join(folder, DIGESTS))
+    if name in digests:
+        write_json(path, digests | {name: file_digest(os.path.join(folder, name))})
+
+
+def check_files(folder: Path, names: Collection[str] | None = None, added: bool = False) -> str | None:
+    """Compares the files of an export, all or those in `names`, with their digests. Returns the name of the file of
+    the digests; None, without any comparison, if there is none. Raises an InputError that names the files that are
+    missing or differ, and if `added`, also those without a digest."""
+    file = next((name for name in (EXTRA_DIGESTS, DIGESTS) if os.path.exists(os.path.join(folder, name))), None)
+    if file is None:
+        return None
+    digests, problems = read_object(os.path.join(folder, file)), []
+    for name in digests.keys() & (names or digests.keys()):
+        with reading(path := os.path.join(folder, name)):
+            if not os.path.isfile(path) or file_digest(path) != digests[name]:
+                problems.append(f"{name} must be as it was exported" + "; it is missing" * (not os.path.lexists(path)))
+    # In LiteRT folders of version 0.3, settings.json has no digest.
+    others = {*_files(folder)} - digests.keys() - {file, "settings.json"} if added else ()
+    problems += [f"{name} must be removed: it was added after the export" for name in others]
+    if problems:
+        raise InputError(f"{os.fspath(folder)}: {'; '.join(sorted(problems))}; copy the folder again, export the model "
+                         f"again, or remove {file} if the change is right")
+    return file

@@ -38,7 +38,8 @@ def check_readable(*paths: Path) -> None:
 
 def check_model_folder(path: Path) -> None:
     if not os.path.isdir(path):
-        found = "it is a file" if os.path.isfile(path) else "there is no such folder"
+        found = "it is a file" if os.path.isfile(path) else (
+            "there is no such folder; to write one, keras-bert finetune --train=FILE --model=minilm --output=FOLDER")
         raise InputError(f"{path}: must be a folder that finetune wrote; {found}")
 
 

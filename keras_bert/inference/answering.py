@@ -15,25 +15,26 @@ if TYPE_CHECKING:  # it needs TensorFlow
 AnsweringModel: TypeAlias = "TaskModel | Exported"  # what answers the examples of a task
 
 
-def load_answering_model(path: str, threads: int | None = None) -> AnsweringModel:
-    """Returns the `Exported` of a SavedModel, or another folder's `load_task_model`."""
+def load_answering_model(path: str, threads: int | None = None, normalization: str | None = None) -> AnsweringModel:
+    """Returns the `Exported` of a SavedModel, whose normalization is fixed, or another folder's `load_task_model`."""
     if is_saved_model(path):
         from keras_bert.inference.saved_model import Exported
 
         return Exported(path)
-    return load_task_model(path, threads)
+    return load_task_model(path, threads, normalization)
 
 
-def load_task_model(path: str, threads: int | None = None) -> TaskModel:
+def load_task_model(path: str, threads: int | None = None, normalization: str | None = None) -> TaskModel:
     """Returns the `LiteModel` of a folder of `export litert`, with this number of threads, or another folder's
-    `FineTuned`. Only one of them is imported: a `LiteModel` needs no TensorFlow."""
+    `FineTuned`; with this normalization, or its own if it is None. Only one of them is imported: a `LiteModel` needs no
+    TensorFlow."""
     if is_litert(path):
         from keras_bert.inference.lite_model import LiteModel
 
-        return LiteModel.load(path, threads)
+        return LiteModel.load(path, threads).with_normalization(normalization)
     from keras_bert.inference.fine_tuned import FineTuned
 
-    return FineTuned.load(path)
+    return FineTuned.load(path).with_normalization(normalization)
 
 
 def load_served_model(folder: str, threads: int, row_wise: Iterable[str] = (), timeout_s: float | None = None,

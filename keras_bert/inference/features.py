@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from keras_bert.arguments import Count, Length, Path, check, check_rules
+from keras_bert.arguments import Count, Length, Normalization, Path, check, check_rules
 from keras_bert.config import BertConfig
 from keras_bert.data.batches import TextBatches
 from keras_bert.data.chunks import sized
@@ -43,8 +43,8 @@ _TOKENS = 2**14  # number of tokens whose vectors are in memory at once: 200 MB 
 def write_features(model: Path, input: Path, output: Path, features: str | None = None,
                    pooling: Literal["none", "cls", "mean", "max"] = "none", normalize: bool = False,
                    text_column: str = "text", text_pair_column: str | None = None, max_length: Length | None = None,
-                   prompt_name: str | None = None, batch_size: Count = 32, overwrite: bool = False,
-                   progress: Callable[[int, int], None] | None = None) -> tuple[int, int]:
+                   prompt_name: str | None = None, normalization: Normalization | None = None, batch_size: Count = 32,
+                   overwrite: bool = False, progress: Callable[[int, int], None] | None = None) -> tuple[int, int]:
     """Writes the vectors of texts, in their order.
 
     `.npz` has `vectors`, float32 [texts, width]; without pooling `vectors` [tokens, width], of all texts end to end,
@@ -67,6 +67,8 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
             (max_seq_length of sentence-transformers, model_max_length), or all positions.
         prompt_name: Name of the model's prompt to put before each text, query or document for example. Default: the
             model's default prompt, or none. Pairs of texts have none.
+        normalization: NFC composes texts in NFD, as macOS writes them; none does not. Default: as the model's files
+            say.
         batch_size: Texts per batch.
         overwrite: Replace the output.
         progress: called with the number of texts done and the number of all texts.
@@ -93,6 +95,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
         pooling = "cls"  # of the one vector of a text
     else:
         compute, tokenizer, config, task = _keras_vectors(model, features)
+    tokenizer = tokenizer.with_normalization(normalization)
     if prompt_name is not None:
         task = task.with_prompt(prompt_name)
     prompt, length = "" if is_pair else task.default_prompt, config.input_length(max_length, task.max_length)
@@ -105,6 +108,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
             texts = [example.text for example in examples]
             packed = tokenizer.pack([prompt + text for text in texts],
                                     [example.text_pair for example in examples] if is_pair else None, length)
+            counts["nfd"] += task.count_nfd([task.example(f"{x.text} {x.text_pair}") for x in examples], tokenizer)
             for chunk in _chunks(compute, tokenizer, texts, packed, pool, batch_size):
                 yield chunk
                 counts.update(texts=len(chunk[0]), tokens=sum(map(len, chunk[1])))
@@ -114,6 +118,8 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
         os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
     with atomic_file(output) as part:
         _WRITERS[suffix](part, chunks(), pooling)
+    for line in task.describe_long(counts, total):
+        warnings.warn(InputWarning(line), stacklevel=2)
     return counts["texts"], counts["tokens"]
 
 
@@ -123,7 +129,7 @@ def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertToke
     from keras_bert.models.feature_tagger import BertFeatures
     from keras_bert.weights import load_pretrained, open_weights
 
-    source = open_weights(model)
+    source = open_weights(model, takes_texts=True)
     bert, tokenizer = load_pretrained(source, frozen=["pooler"]), source.needed_tokenizer()
     if features is None:
         blocks = bert.config.num_hidden_layers

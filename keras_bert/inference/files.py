@@ -33,7 +33,7 @@ _Answers = tuple[bytes, bytes, Counter, InputError | None]
 
 def answer_files(model: str, patterns: list[str], output: str, columns: dict[str, Any], options: dict[str, Any],
                  max_characters: int, processes: int | None = None, prompt_name: str | None = None,
-                 keep_columns: Sequence[str] = ()) -> None:
+                 keep_columns: Sequence[str] = (), normalization: str | None = None) -> None:
     """Writes a file of answers, JSON Lines, for each input file, and the invalid rows to the folder `invalid`. Each one
     is written atomically. A file of answers that exists is finished: it is not written again. Prints the numbers of
     answers and of cut and split texts and, on standard error, what is wrong with each file that was left out.
@@ -47,20 +47,22 @@ def answer_files(model: str, patterns: list[str], output: str, columns: dict[str
         processes: number of processes, each with one thread. If None, one per core. The files do not depend on it.
         prompt_name: see `AnsweringModel.with_prompt`.
         keep_columns: columns of the input files that the answers have, too.
+        normalization: see `AnsweringModel.with_normalization`.
 
     Raises:
         InputError: an option or a file is invalid, or rows were left out; all other rows are answered.
     """
     shards = _name_shards(find_texts(patterns), output)
     settings = {"keras_bert": __version__, "model": digests.folder_digest(model), "max_characters": max_characters,
-                **columns, **options, **not_none(prompt_name=prompt_name, keep_columns=list(keep_columns) or None)}
+                **columns, **options, **not_none(
+                    prompt_name=prompt_name, keep_columns=list(keep_columns) or None, normalization=normalization)}
     with atomic.only_writer(output):
         written = _check_settings(output, settings, shards)
         for folder in (output, os.path.join(output, INVALID)):
             atomic.remove_workspaces(folder)
         todo = {shard: path for shard, path in shards.items() if not os.path.exists(os.path.join(output, shard))}
         settings |= {"files": written | {shard: _identify(path) for shard, path in todo.items()}}
-        answerer = Answerer(model, columns, options, max_characters, prompt_name, keep_columns)
+        answerer = Answerer(model, columns, options, max_characters, prompt_name, keep_columns, normalization)
         counts, unread = _answer(answerer, todo, output, settings, processes) if todo else (Counter(), [])
         done = len(shards) - len(todo)
         long = "".join(f", {kind}: {count}" for kind, count in sorted(counts.items()) if kind != "answers" and count)
@@ -98,9 +100,10 @@ class Answerer:
     """Answers chunks of rows with one core, see `answer_files` for the arguments. Loads the model when first called."""
 
     def __init__(self, model: str, columns: dict[str, Any], options: dict[str, Any], max_characters: int,
-                 prompt_name: str | None = None, keep_columns: Sequence[str] = ()) -> None:
+                 prompt_name: str | None = None, keep_columns: Sequence[str] = (),
+                 normalization: str | None = None) -> None:
         self._path, self._columns, self._options = model, columns, options
-        self._max_characters, self._prompt_name = max_characters, prompt_name
+        self._max_characters, self._prompt_name, self._normalization = max_characters, prompt_name, normalization
         self.keep_columns = keep_columns
 
     def __call__(self, item: tuple[str, Chunk]) -> _Answers:
@@ -112,7 +115,8 @@ class Answerer:
         except MissingColumn as error:
             return b"", b"", Counter(), error
         found, counts = loaded.answer_with_cuts([example for _, example in examples], **options)
-        kinds = {"cut": f"texts cut at {' or '.join(loaded.task.limits)}", "split": "texts split into windows"}
+        kinds = {"cut": f"texts cut at {' or '.join(loaded.task.limits)}", "split": "texts split into windows",
+                 "nfd": "texts in NFD (pass normalization=NFC)"}
         long = {kinds[name]: count for name, count in counts.items()}
         answers = [head | loaded.task.record(example, answer) for (head, example), answer in zip(examples, found)]
         return (_json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"",
@@ -122,7 +126,7 @@ class Answerer:
     def _loaded(self) -> tuple[AnsweringModel, dict[str, Any]]:
         quiet_tensorflow()
         os.environ["TF_NUM_INTRAOP_THREADS"] = os.environ["TF_NUM_INTEROP_THREADS"] = "1"
-        loaded = load_answering_model(self._path, threads=1).with_prompt(self._prompt_name)
+        loaded = load_answering_model(self._path, 1, self._normalization).with_prompt(self._prompt_name)
         options = loaded.task.answer_options(**self._options)
         # Keras traces a model for the first shape of its inputs, then for all others, and the traces round differently.
         # The first shapes are the same in each process, whichever rows it gets.

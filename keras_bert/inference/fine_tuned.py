@@ -93,7 +93,7 @@ def load_tuned(model: str, embedding: Mapping[str, Any]) -> FineTuned:
     replaces the head, returns an embedder with the weights and their prompts."""
     if native.has_settings(model) and not embedding:
         return FineTuned.load(model)
-    source = open_weights(model)
+    source = open_weights(model, takes_texts=True)
     layout = "padded" if kernels.prefers_few_shapes() else "unpadded"
     embedder, tokenizer = load_pretrained(source, BertEmbedder, layout=layout, **embedding), source.needed_tokenizer()
     return FineTuned(embedder, tokenizer, default_task(embedder, tokenizer, source.settings))

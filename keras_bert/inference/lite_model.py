@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
@@ -17,12 +17,12 @@ from keras_bert.arguments import Count, Path, check
 from keras_bert.config import BertConfig
 from keras_bert.data.batches import ChoiceBatches
 from keras_bert.errors import InputError
-from keras_bert.files.digests import DIGESTS, changed_files
+from keras_bert.files.digests import check_files, renew_digest
 from keras_bert.inference import served_model
 from keras_bert.inference.served_model import DEFAULT, STRING, RequestError, ServedModel, Signature, Spec
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.litert import FILE, Arrays, LiteRunner
-from keras_bert.tasks import Encoded, Task, read_settings
+from keras_bert.tasks import SETTINGS, Encoded, Task, read_settings
 from keras_bert.text import BertTokenizer, pad
 
 _BATCH = 8  # rows; larger batches are not faster
@@ -89,7 +89,11 @@ class LiteModel(TaskModel):
         if len(self.tokenizer.vocabulary) > size:
             raise InputError(f"{os.fspath(folder)}: vocab.txt must have at most vocab_size ({size}) tokens; "
                              f"got {len(self.tokenizer.vocabulary)}; export the model again")
-        check_files(folder, ("labels.json", "vocab.txt", "tokenizer_config.json", "bert_config.json"))
+        check_files(folder, ("labels.json", "vocab.txt", "tokenizer_config.json", "bert_config.json", SETTINGS))
+
+    def save_settings(self, folder: Path) -> None:
+        super().save_settings(folder)
+        renew_digest(folder, SETTINGS)
 
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         return group_outputs(encoded, self.outputs_of_rows(rows_of(encoded), batch_size or _BATCH))
@@ -131,13 +135,6 @@ class LiteModel(TaskModel):
             case "sigmoid":
                 array = np.log(np.maximum(array, _SMALLEST)) - np.log(np.maximum(1 - array, _HALF_STEP))
         return list(array)
-
-
-def check_files(folder: Path, names: Collection[str] | None = None) -> None:
-    """Raises an InputError if a file of a folder, or one of `names`, is not as it was exported."""
-    for name in changed_files(folder, names):
-        raise InputError(f"{os.fspath(folder)}: {name} must be as it was exported: it decides the answers; copy "
-                         f"the folder again, or remove {DIGESTS} if the change is right")
 
 
 def rows_of(encoded: Encoded) -> Sequence[tuple[list[int], int]]:

@@ -23,7 +23,7 @@ from keras_bert.files.digests import file_digest
 from keras_bert.files.json_files import Record
 from keras_bert.inference import served_model
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, ServedModel, Signature, Spec
-from keras_bert.tasks import TASKS, Span, read_labels, restored
+from keras_bert.tasks import TASKS, Embed, Span, read_labels, restored
 from keras_bert.tasks.base import Display
 
 _MARK = "keras_bert_row_wise.json"
@@ -77,9 +77,9 @@ class SavedModel(ServedModel):
                 self.warm_up()
         except Exception as error:
             self.close()
-            if isinstance(error, (tf.errors.OpError, RuntimeError, ValueError)):  # missing, damaged or not a SavedModel
-                raise InputError(f"{path}: cannot be loaded: {str(error):.200}") from None
-            raise
+            if isinstance(error, RequestError):  # of the warm-up
+                raise
+            raise InputError(f"{path}: cannot be loaded: {str(error):.200}") from None  # a damaged file: any error
 
     def close(self) -> None:
         """Frees the memory and returns it to the system: glibc would keep it, too fragmented for the next model."""
@@ -203,7 +203,7 @@ class Exported:
         return self.task.iterate(path, **columns)
 
     def answer_with_cuts(self, examples: Sequence, top_k: int = 1,
-                         aggregation_strategy: AggregationStrategy | None = None) -> tuple[list, Counter]:
+                         aggregation_strategy: AggregationStrategy | None = None) -> tuple[list | np.ndarray, Counter]:
         """Returns the answers to examples, and no numbers: the SavedModel does not say how many it has cut or split.
         For questions, only the best answer is known; entities are aggregated by the strategy of the export."""
         if aggregation_strategy:
@@ -219,6 +219,9 @@ class Exported:
                 outputs, = self._saved_model.run(self._signature, [self._inputs(group[begin:begin + _BATCH])])
                 rows = zip(*map(served_model.to_lists, outputs.values()))
                 answers += [self.task.answer_of(dict(zip(outputs, row)), top_k) for row in rows]
+        if isinstance(self.task, Embed):  # no embeddings are as wide as that of a text
+            some = answers or self.answer_with_cuts([self.task.example("")])[0]
+            return np.array(some, np.float32)[:len(answers)], Counter()
         return answers, Counter()
 
     def _inputs(self, examples: Sequence) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from keras_bert import arguments
 from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, ScoreColumns, check, not_none
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
-from keras_bert.tasks import Encoded, MultiLabel, Task, save_settings, tasks_with
+from keras_bert.tasks import Embed, Encoded, MultiLabel, Task, save_settings, tasks_with
 from keras_bert.text import BertTokenizer
 
 
@@ -54,7 +54,7 @@ class TaskModel(abc.ABC):
                 prompt_name: str | None = None) -> list | np.ndarray:
         """Returns the answers to inputs, in the order of the inputs. An InputWarning says how many of them were cut at
         the model's `max_length`; a tagger, the task span and a model with a `doc_stride` split long texts instead, and
-        cut them at `max_windows`.
+        cut them at `max_windows`. Another one says how many are in NFD, see `with_normalization`.
 
         Args:
             texts: lists of the same length, one list for each text of an input: `texts` or `texts, text_pairs`;
@@ -87,13 +87,17 @@ class TaskModel(abc.ABC):
         options = self.task.answer_options(top_k, aggregation_strategy)
         model = self.with_prompt(prompt_name)
         answers, counts = model.answer_with_cuts(self.task.arguments(*self._lists(texts)), batch_size, **options)
-        for line in self.task.describe_long({"cut": counts["cut"]}, len(answers)):
+        for line in self.task.describe_long({**counts, "split": 0}, len(answers)):
             warnings.warn(InputWarning(line), stacklevel=2)
         return answers
 
     def with_prompt(self, prompt_name: str | None) -> Self:
         """Returns a copy that puts this prompt before the texts to embed, or itself if it is None."""
         return self if prompt_name is None else self.with_task(self.task.with_prompt(prompt_name))
+
+    def with_normalization(self, normalization: str | None) -> Self:
+        """Returns a copy whose tokenizer has this `normalization`, or the same one if it is None."""
+        return dataclasses.replace(cast(Any, self), tokenizer=self.tokenizer.with_normalization(normalization))
 
     def _lists(self, texts: tuple) -> Sequence:
         """Returns the arguments of `predict`; instead of a single table, its columns."""
@@ -112,10 +116,13 @@ class TaskModel(abc.ABC):
 
     def answer_with_cuts(self, examples: Sequence, batch_size: int | None = None,
                          **options: Any) -> tuple[list | np.ndarray, Counter]:
-        """Returns what `answer` returns, and the numbers of examples that were `cut`, and `split` into windows."""
+        """Returns what `answer` returns, and the numbers of examples that were `cut`, and `split` into windows, and
+        that are in `nfd`, see `Task.count_nfd`."""
+        if isinstance(self.task, Embed) and not examples:  # no embeddings are as wide as that of a text
+            return self.answer([self.task.example("")])[:0], Counter()
         encoded = self.task.encode(examples, self.tokenizer)
         answers = self.task.answers(encoded, self.outputs(encoded, batch_size), **options)
-        return answers, Counter(cut=encoded.cut, split=encoded.split)
+        return answers, Counter(cut=encoded.cut, split=encoded.split, nfd=self.task.count_nfd(examples, self.tokenizer))
 
     def evaluate(self, data: Data, **columns: Unpack[ScoreColumns]) -> dict:
         """Returns the scores of the model on labelled data, the same as in the `metrics.json` that `finetune` writes:
@@ -163,6 +170,8 @@ class TaskModel(abc.ABC):
             raise InputError(Option("label_columns"), " must have a column for each label of the model; missing: "
                              f"{', '.join(missing)}")
         self.task.check(opened, examples, out_of_scope_label)
+        for line in self.task.describe_long({"nfd": self.task.count_nfd(examples, self.tokenizer)}, len(examples)):
+            warnings.warn(InputWarning(line), stacklevel=2)
         encoded = self.task.encode(examples, self.tokenizer)
         self.task.check_encoded(opened, encoded)
         return encoded

@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple, Self
 
 import keras
 from keras import ops
+from keras.src.backend import set_keras_mask  # private: `compute_mask` cannot know a call's `outputs` and `positions`
 
 from keras_bert import kernels
 from keras_bert.arguments import Path, check_value
@@ -131,6 +132,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
             (default) for no LoRA.
         gradient_checkpointing: If True, training stores only the input of each block and recomputes the rest for the
             gradients (Chen et al., 2016, https://arxiv.org/abs/1604.06174).
+        output_mask: If True, `sequence_output` has `input_mask` as its Keras mask, so that Keras layers such as
+            `GlobalAveragePooling1D` and `LSTM` skip padding. The heads of this package, and their losses, ignore it.
         trainable: If False, the whole encoder is frozen. When set to True again, `frozen` and `lora_rank` apply again.
         dtype: float32 (default), bfloat16, float16, mixed_bfloat16, mixed_float16 or a `keras.DTypePolicy`.
 
@@ -158,7 +161,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
     """
 
     def __init__(self, config: BertConfig | dict[str, Any], layout: LayoutName = "padded", frozen: Sequence[str] = (),
-                 lora_rank: int | None = None, gradient_checkpointing: bool = False, **kwargs: Any) -> None:
+                 lora_rank: int | None = None, gradient_checkpointing: bool = False, output_mask: bool = False,
+                 **kwargs: Any) -> None:
         super().__init__(config, **kwargs)
         self.embeddings = BertEmbeddings(self.config, dtype=self.dtype_policy, name="embeddings")
         self.blocks = [EncoderBlock(self.config, dtype=self.dtype_policy, name=f"block_{i}")
@@ -169,6 +173,7 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         self.layout = layout
         self.supports_jit = layout != "unpadded"
         self.gradient_checkpointing = gradient_checkpointing
+        self.output_mask = output_mask
         self.lora_rank: int | None = None
         self.build()
         self.set_trainable(self.trainable, frozen)
@@ -209,9 +214,10 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
             return pooled
         sequence = x if positions is None else x[:, 1:]
         if outputs == "pair":
-            return pooled, batch_layout.restore(sequence)
+            return pooled, self._with_mask(batch_layout.restore(sequence), mask, positions)
         embedding, *encoded = map(batch_layout.restore, [*states[:-1], sequence])
-        return BertOutput(pooled, encoded[-1], embedding, encoded, attention if outputs == "attention" else [])
+        return BertOutput(pooled, self._with_mask(encoded[-1], mask, positions), embedding, encoded,
+                          attention if outputs == "attention" else [])
 
     def pool(self, inputs: Inputs, **options: Any) -> Tensor:
         """Computes only the pooled output, [batch, hidden]; arguments as in a call. The last block computes no other
@@ -234,7 +240,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
                             layout: LayoutName | None = None, outputs: OutputName = "pair",
                             positions: Tensor | None = None) -> Any:
         # Keras would trace all blocks, which takes a second for BERT-base.
-        batch, length = check_inputs(inputs)[0].shape
+        _, mask, _ = check_inputs(inputs)
+        batch, length = mask.shape
         texts = inputs["pooled_positions"].shape[0] if (layout or self.layout) == "packed" else batch
         last = length if positions is None else positions.shape[1]
         queries = last if positions is None or last is None else last + 1  # one more, for the pooled token
@@ -242,7 +249,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         hidden, heads = self.config.hidden_size, self.config.num_attention_heads
         spec = functools.partial(keras.KerasTensor, dtype=self.compute_dtype)
         every = BertOutput(
-            spec((texts, hidden)), spec((batch, last, hidden)), spec((batch, length, hidden)),
+            spec((texts, hidden)), self._with_mask(spec((batch, last, hidden)), mask, positions),
+            spec((batch, length, hidden)),
             [spec((batch, n, hidden)) for n in (*rows, last)],
             [spec((batch, heads, n, length)) for n in (*rows, queries)] if outputs == "attention" else [])
         return {"pooled": every.pooled_output, "pair": every[:2]}.get(outputs, every)
@@ -252,6 +260,12 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
         """The symbolic outputs of the call that returned the most tensors. When Keras checks the graph of a model, it
         assumes this number of outputs for every call."""
         return max((node.output_tensors for node in self._inbound_nodes), key=len, default=None) or super().output
+
+    def _with_mask(self, sequence: Tensor, mask: Tensor, positions: Tensor | None) -> Tensor:
+        """Returns the sequence output, with a Keras mask if `output_mask` is True and it has all tokens."""
+        if self.output_mask and positions is None:
+            set_keras_mask(sequence, ops.greater(mask, 0))
+        return sequence
 
     def _lay_out(self, mask: Tensor, inputs: Any, layout: LayoutName, is_whole: bool, training: bool | None) -> Layout:
         """Returns the `Layout` of a call; if `is_whole`, one that keeps the rows of the inputs."""
@@ -304,7 +318,8 @@ class BertLayer(FreezableLayer, ConfiguredLayer):
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"layout": self.layout, "frozen": list(self.frozen), "lora_rank": self.lora_rank,
-                                       "gradient_checkpointing": self.gradient_checkpointing}
+                                       "gradient_checkpointing": self.gradient_checkpointing,
+                                       **({"output_mask": True} if self.output_mask else {})}
 
 
 def first_parts(num_blocks: int) -> tuple[str, ...]:

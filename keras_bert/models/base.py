@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import keras
+from keras import ops
 
 from keras_bert import kernels
 from keras_bert.arguments import Path
@@ -94,7 +95,7 @@ class DropoutTask(BertTask):
         x = self.encoder_output(inputs, training=training, seed=seed)
         # The encoder folds the numbers from 0 to num_hidden_layers into the seed.
         x = kernels.dropout(x, self.dropout, kernels.fold_in(seed, self.bert.config.num_hidden_layers + 1))
-        return self.classifier(x)
+        return self.classifier(ops.copy(x))  # without a Keras mask, with which Keras would weight the loss
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config() | {"dropout": self.dropout}
@@ -143,5 +144,6 @@ def _what_is(folder: Path) -> str:
         return f"this is a folder of versions: pass one of them, {latest}"
     if "config.json" in names or any(name.endswith(".index") for name in names):
         return (f"if these are weights of another format, convert them: keras-bert convert --model={folder} "
-                "--output=… --format=keras_bert")
+                "--output=… --format=keras_bert; or fine-tune them: keras-bert finetune --train=FILE "
+                f"--model={folder} --output=FOLDER")
     return "model.keras is missing"

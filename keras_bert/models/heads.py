@@ -163,7 +163,8 @@ class BertPretrainer(BertTask):
     def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None) -> dict[str, Tensor]:
         positions = inputs.get("masked_lm_positions") if isinstance(inputs, dict) else None
         outputs = self.bert.encode(inputs, training=training, seed=seed, positions=positions)
-        logits = {"mlm_logits": self.mlm(outputs.sequence_output, self.bert.embeddings.word_table())}
+        sequence = ops.copy(outputs.sequence_output)  # without a Keras mask, as in `DropoutTask`
+        logits = {"mlm_logits": self.mlm(sequence, self.bert.embeddings.word_table())}
         if self.next_sentence is not None:
             logits["next_sentence_logits"] = self.next_sentence(outputs.pooled_output)
         return logits

@@ -74,7 +74,14 @@ async def metadata(request: Request) -> Response:
 
 
 async def status(request: Request) -> Response:
-    return JSONResponse(find_model(request).get_status(find_version(request), request.state.entry))
+    model, number = find_model(request), find_version(request)
+    of_openai = describe(model) if number is None else {}
+    return JSONResponse(of_openai | model.get_status(number, request.state.entry))
+
+
+def describe(model: Model) -> dict[str, str | int]:
+    """Returns a model as OpenAI's clients read it."""
+    return {"id": model.name, "object": "model", "created": model.created, "owned_by": "keras-bert"}
 
 
 def respond_json(content: bytes, entry: logs.Entry) -> Response:
@@ -89,9 +96,7 @@ def respond_json(content: bytes, entry: logs.Entry) -> Response:
 
 async def models(request: Request) -> Response:
     models = request.app.server.models
-    return JSONResponse({"models": list(models), "object": "list", "data": [
-        {"id": model.name, "object": "model", "created": model.created, "owned_by": "keras-bert"}
-        for model in models.values()]})
+    return JSONResponse({"models": list(models), "object": "list", "data": list(map(describe, models.values()))})
 
 
 async def embed(request: Request) -> Response:

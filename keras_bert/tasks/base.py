@@ -5,6 +5,7 @@ import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from unicodedata import is_normalized
 
 import numpy as np
 
@@ -329,10 +330,18 @@ class Task:
         return ("max_length",)
 
     def describe_long(self, counts: Mapping[str, int], total: int) -> list[str]:
-        """Returns lines about the numbers of texts that were `split`, and `cut`."""
+        """Returns lines about the numbers of texts that were `split`, and `cut`, and that are in `nfd`."""
         limits = " or ".join(f"{name} {getattr(self, name):,}" for name in self.limits)
-        kinds = {"split": f"split into windows of max_length {self.max_length:,}", "cut": f"cut at {limits}"}
+        kinds = {"split": f"split into windows of max_length {self.max_length:,}", "cut": f"cut at {limits}",
+                 "nfd": "in NFD, as on macOS, which the vocabulary cannot spell (pass normalization=NFC)"}
         return [f"texts {kind}: {counts[name]:,} of {total:,}" for name, kind in kinds.items() if counts.get(name)]
+
+    def count_nfd(self, examples: Sequence, tokenizer: BertTokenizer) -> int:
+        """Returns the number of examples that would have fewer [UNK], or as many and fewer tokens, in NFC."""
+        texts = [text for text in map(" ".join, map(self.all_texts, examples)) if not is_normalized("NFC", text)]
+        now, better = ([(ids.count(tokenizer.unk_id), len(ids)) for ids in each.ids(texts)]
+                       for each in (tokenizer, tokenizer.with_normalization("NFC")))
+        return sum(tokens > fewer for tokens, fewer in zip(now, better))
 
     def texts(self, example: Any) -> tuple:
         """Returns the texts of an example, one for each of `inputs`."""

@@ -289,7 +289,8 @@ class Classify(LabelTask):
         return texts | best | top_record(list(zip(answer.labels, answer.scores)))
 
     def cells(self, example: Example, answer: Prediction) -> list[str]:
-        return [*ranked_cells(zip(answer.labels, answer.scores)), *self.texts(example)]
+        scope = [] if answer.in_scope is None else ["in scope" if answer.in_scope else "out of scope"]
+        return [*ranked_cells(zip(answer.labels, answer.scores)), *scope, *self.texts(example)]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The scores of sentence embeddings, as in the evaluators of sentence-transformers. Similarity is the cosine."""
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -11,6 +12,8 @@ from keras_bert.types import COSINE_SCALE
 
 _CHUNK = 256  # queries whose similarities to all documents are in memory at once
 _RANKS = 10
+_GAINS = np.cumsum([0, *1 / np.log2(np.arange(_RANKS) + 2)])  # of the first ranks together, from none of them on
+_DECIMALS = 6  # of cosines: float32's rounding changes later ones
 _RECALLS = 1, 5, 10
 
 
@@ -50,6 +53,25 @@ def pair_classification(cosines: np.ndarray, right: np.ndarray) -> dict[str, flo
             "accuracy_threshold": between(ends[most - 1] + 1 if most else 0), "loss": _cosent(cosines, right)}
 
 
+def ranking(scores: np.ndarray, relevant: np.ndarray, recalls: Sequence[int] = ()) -> tuple[float, ...]:
+    """Computes (nDCG@10, MRR@10) of ranking the documents of one query by `scores`, float [documents], of which those
+    that are `relevant`, bool [documents], should be first (CrossEncoderRerankingEvaluator of sentence-transformers);
+    then the recall at each number of ranks in `recalls`. All are 0 if no document is relevant. Documents with equal
+    scores share their gains and hits, as gains in scikit-learn, and the first relevant document ranks after the others
+    with its score. NaN is the lowest score."""
+    if not relevant.any():
+        return (0.0,) * (2 + len(recalls))
+    scores = np.where(np.isnan(scores), -np.inf, scores)
+    ranked = np.sort(-scores)
+    # Before and after all documents with the score of each relevant one: int [2, relevant].
+    ranks = np.stack([np.searchsorted(ranked, -scores[relevant], side) for side in ("left", "right")])
+    gain, *hits = (float(np.sum(np.diff(sums, axis=0) / np.diff(ranks, axis=0))) for sums in (
+        _GAINS[np.minimum(ranks, _RANKS)], *(np.minimum(ranks, k) for k in recalls)))
+    rank = 1 + np.sum((scores >= scores[relevant].max()) & ~relevant)
+    count = relevant.sum()
+    return (gain / _GAINS[min(count, _RANKS)], float(1 / rank if rank <= _RANKS else 0), *(hit / count for hit in hits))
+
+
 def retrieval(queries: np.ndarray, documents: np.ndarray, relevant: Callable[[np.ndarray], np.ndarray],
               excluded: Callable[[np.ndarray], np.ndarray]) -> dict[str, float]:
     """Computes the scores of ranking documents by their similarity to queries (InformationRetrievalEvaluator).
@@ -57,25 +79,20 @@ def retrieval(queries: np.ndarray, documents: np.ndarray, relevant: Callable[[np
     `queries` and `documents` are unit vectors, float [queries or documents, hidden]. `relevant` takes consecutive
     numbers of queries, and returns bool [these queries, documents], True for the documents to find, at least one per
     query; `excluded` does so for documents that are not ranked. Returns means over the queries, `ndcg_at_10`,
-    `mrr_at_10`, `recall_at_1`, `recall_at_5` and `recall_at_10`; and over the relevant documents, `loss`, the cross
-    entropy of such a document among those that are not relevant."""
-    rows, losses = [], []
-    gains = 1 / np.log2(np.arange(_RANKS) + 2)
+    `mrr_at_10`, `recall_at_1`, `recall_at_5` and `recall_at_10`, see `ranking`; and over the relevant documents,
+    `loss`, the cross entropy of such a document among those that are not relevant. Cosines are ranked by 6 decimals."""
+    rows: list[tuple[float, ...]] = []
+    losses = []
+    documents = documents.T.astype(np.float64)  # a product in float32 depends on the places of the vectors
     for numbers in np.split(np.arange(len(queries)), range(_CHUNK, len(queries), _CHUNK)):
-        cosines = np.where(excluded(numbers), -np.inf, queries[numbers] @ documents.T)
+        cosines = np.where(excluded(numbers), -np.inf, queries[numbers] @ documents)
         wanted = relevant(numbers) & np.isfinite(cosines)
-        best = np.sort(np.argpartition(-cosines, min(_RANKS, len(documents)) - 1)[:, :_RANKS])
-        best = np.take_along_axis(best, np.argsort(-np.take_along_axis(cosines, best, 1), 1, kind="stable"), 1)
-        hits, count = np.take_along_axis(wanted, best, 1), wanted.sum(1)
-        ideal = np.cumsum(gains)[np.minimum(count, _RANKS) - 1]
-        ranks = np.where(hits.any(1), hits.argmax(1) + 1, np.inf)
-        rows.append(np.stack([hits @ gains[:hits.shape[1]] / ideal, 1 / ranks,
-                              *(hits[:, :k].sum(1) / count for k in _RECALLS)], 1))
-        logits = COSINE_SCALE * cosines.astype(np.float64)
+        rows += map(ranking, cosines.round(_DECIMALS), wanted, itertools.repeat(_RECALLS))
+        logits = COSINE_SCALE * cosines
         others = np.logaddexp.reduce(np.where(wanted, -np.inf, logits), 1)
-        losses.append(np.logaddexp(np.repeat(others, count), logits[wanted]) - logits[wanted])
+        losses.append(np.logaddexp(np.repeat(others, wanted.sum(1)), logits[wanted]) - logits[wanted])
     names = "ndcg_at_10", "mrr_at_10", *(f"recall_at_{k}" for k in _RECALLS)
-    return dict(zip(names, map(float, np.concatenate(rows).mean(0)))) | {"loss": float(np.concatenate(losses).mean())}
+    return dict(zip(names, map(float, np.mean(rows, 0)))) | {"loss": float(np.concatenate(losses).mean())}
 
 
 def _cosent(cosines: np.ndarray, scores: np.ndarray) -> float:

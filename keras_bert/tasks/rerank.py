@@ -14,28 +14,11 @@ from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files.json_files import Record
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, require
 from keras_bert.tasks.embed import meanings, score_reader
+from keras_bert.tasks.embedding_scores import ranking
 from keras_bert.tasks.regress import NumberTask, correlations
 from keras_bert.tasks.windows import aggregated
 from keras_bert.text import BertTokenizer
 from keras_bert.types import Tensor
-
-_RANKS = 10
-
-
-def ranking(scores: np.ndarray, relevant: np.ndarray) -> tuple[float, float]:
-    """Computes (nDCG@10, MRR@10) of ranking the documents of one query by `scores`, float [documents], of which those
-    that are `relevant`, bool [documents], should be first (CrossEncoderRerankingEvaluator of sentence-transformers).
-    Both are 0 if no document is relevant. The gain of documents with equal scores is their mean, as in scikit-learn,
-    and the first relevant document ranks after the others with its score. NaN is the lowest score."""
-    if not relevant.any():
-        return 0.0, 0.0
-    scores = np.where(np.isnan(scores), -np.inf, scores)
-    ranks = np.arange(len(scores))
-    discounts = np.where(ranks < _RANKS, 1 / np.log2(ranks + 2), 0.0)
-    _, group, size = np.unique(-scores, return_inverse=True, return_counts=True)  # of equal scores
-    gain = np.bincount(group, relevant) / size @ np.add.reduceat(discounts, np.cumsum(size) - size)
-    rank = 1 + np.sum((scores >= scores[relevant].max()) & ~relevant)
-    return float(gain / discounts[:relevant.sum()].sum()), float(1 / rank if rank <= _RANKS else 0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from keras_bert.arguments import plural
 from keras_bert.tasks import TASKS
 
 SCORES = {
@@ -32,6 +33,13 @@ def describe_threshold(scope: dict[str, Any]) -> str:
         rejected += (f" and {scope['recall']:.1%} of the {scope['texts']:,} out of scope, with precision "
                      f"{scope['precision']:.4f}")
     return f"{scope['threshold']:.4f}: rejects {rejected}"
+
+
+def describe_texts(scores: dict[str, Any], texts: int, kind: str = "") -> str:
+    """Describes which of the `texts` have scores: those out of scope have no class. `kind` is an adjective."""
+    scored = sum(row["texts"] for row in scores["classes"].values()) if "classes" in scores else texts
+    return f"{texts:,} {kind}{plural('text', texts)}" if scored == texts else (
+        f"the {scored:,} of {texts:,} {kind}texts that are in scope")
 
 
 def shown_scores(task: str, scores: dict[str, Any]) -> dict[str, float]:

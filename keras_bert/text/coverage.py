@@ -13,10 +13,12 @@ _CACHED = 1024  # texts; the context of a question usually occurs several times 
 _MOST_FREQUENT = 5  # unknown words that are named
 _SHOWN = 40  # characters of a name
 MAX_UNKNOWN = 0.05  # of the tokens
-# A vocabulary with Hangul syllables needs at most one token for each; Google's uncased English one, which has only the
-# letters, needs 2.4 on Korean film reviews (tests/test_data_report.py).
-_MAX_PER_SYLLABLE, _MIN_KOREAN = 1.5, 0.1  # tokens; share of Korean among the words
-_KOREAN, _SYLLABLE = re.compile("[가-힣\u1100-\u11ff]+"), re.compile("[가-힣\u1100-\u115f]")
+# Words with a letter and no digit, and the maximum share of these that are split into three or more tokens. Measured
+# shares, and tokens per word: English texts 0.00 to 0.06 (1.0 to 1.2) with Google's uncased English vocabulary, 0.02 to
+# 0.09 (1.1 to 1.4) with the multilingual one, 0.29 to 0.50 (2.1 to 2.7) with KoELECTRA's; Korean 0.07 to 0.22 (1.4 to
+# 1.9) with KoELECTRA's, 0.28 to 0.51 (2.2 to 2.7) with the multilingual one, 0.58 to 0.75 with the English one; German
+# 0.15 to 0.18 (1.6) with the multilingual one, 0.29 to 0.33 (2.0 to 2.2) with the English one.
+_WORD, _MAX_SPLIT = re.compile(r"\D*[^\W\d]\D*"), 0.25
 
 
 class Coverage:
@@ -50,12 +52,11 @@ class Coverage:
         return counts.total() / max(tokens, 1), {
             shorten(unicodedata.normalize("NFC", word)): count for word, count in words}
 
-    def tokens_per_syllable(self) -> float | None:
-        """Returns the tokens per Hangul syllable of the words that are Korean and known; None if few words are."""
-        korean = [word for word in self._words.keys() - self._unknown if _KOREAN.fullmatch(word)]
-        count, tokens, syllables = (sum(self._words[word] * number(word) for word in korean) for number in (
-            lambda word: 1, self._tokens.__getitem__, lambda word: len(_SYLLABLE.findall(word))))
-        return tokens / syllables if count > _MIN_KOREAN * self._words.total() and syllables else None
+    def tokens_per_word(self) -> tuple[float, float]:
+        """Returns the mean number of tokens of the words with letters, and the share of those with three or more."""
+        words = [(count, self._tokens[word]) for word, count in self._words.items() if _WORD.fullmatch(word)]
+        total = max(sum(count for count, _ in words), 1)
+        return sum(count * n for count, n in words) / total, sum(count for count, n in words if n > 2) / total
 
     def problems(self) -> list[str]:
         """Returns what is wrong with this vocabulary for the texts, each in one line that says what to do."""
@@ -64,9 +65,10 @@ class Coverage:
         if share > MAX_UNKNOWN:
             found.append(f"{share:.1%} of the tokens are [UNK], most often {describe(words)}; use a model for this "
                          f"language, and check its lower_case, which is {self._tokenizer.rules.lower_case}")
-        if (rate := self.tokens_per_syllable() or 0) > _MAX_PER_SYLLABLE:
-            found.append(f"the vocabulary spells Korean letter by letter ({rate:.1f} tokens per syllable); use a "
-                         "Korean or multilingual model")
+        rate, share = self.tokens_per_word()
+        if share > _MAX_SPLIT:
+            found.append(f"{share:.0%} of the words are split into three or more tokens ({rate:.1f} tokens per word; "
+                         "1.0 to 1.9 if the vocabulary fits); use a model for this language")
         return found
 
 

@@ -10,10 +10,9 @@ import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from keras_bert.arguments import check_rules
+from keras_bert.arguments import Normalization, check_value
 from keras_bert.text.unicode14 import ASSIGNED, code_points
 
-NORMALIZATIONS = ("none", "NFC")
 # google-research/bert `tokenization.py`, `_is_chinese_char`.
 CJK = ((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F),
        (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F))
@@ -64,8 +63,7 @@ class Rules:
     normalization: str = "none"
 
     def __post_init__(self) -> None:
-        check_rules(("normalization", self.normalization, f"one of {', '.join(NORMALIZATIONS)}",
-                     self.normalization in NORMALIZATIONS))
+        check_value("normalization", self.normalization, Normalization)
 
     @property
     def border(self) -> re.Pattern[str]:

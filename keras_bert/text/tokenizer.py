@@ -1,5 +1,7 @@
 """`BertTokenizer`, which converts texts to WordPiece ids with the `tokenizers` library."""
 
+import copy
+import dataclasses
 import os
 import sys
 from collections.abc import Iterable
@@ -8,7 +10,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import tokenizers
 
-from keras_bert.arguments import Path, as_texts, check_texts
+from keras_bert.arguments import Normalization, Path, as_texts, check_texts
 from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import check_followed, write_json
 from keras_bert.files.paths import naming_damage
@@ -43,7 +45,7 @@ class BertTokenizer:
     """
 
     def __init__(self, vocabulary: Path | list[str], lower_case: bool | None = True, strip_accents: bool | None = None,
-                 split_cjk: bool = True, normalization: Literal["none", "NFC"] | None = None,
+                 split_cjk: bool = True, normalization: Normalization | None = None,
                  max_length: int | None = None, has_segments: bool = True,
                  truncation_side: Literal["right", "left"] = "right", max_word_length: int = MAX_WORD_LENGTH) -> None:
         self.vocabulary = load_vocabulary(vocabulary) if isinstance(vocabulary, (str, os.PathLike)) else vocabulary
@@ -90,6 +92,12 @@ class BertTokenizer:
     def from_files(cls, files: TokenizerFiles) -> Self:
         """Makes the tokenizer that the files of a folder describe."""
         return cls(files.vocabulary, **files.arguments)
+
+    def with_normalization(self, normalization: str | None) -> Self:
+        """Returns a copy with this `normalization`, or the same one if it is None."""
+        other = copy.copy(self)
+        other.rules = dataclasses.replace(self.rules, normalization=normalization or self.rules.normalization)
+        return other
 
     def save_settings(self, folder: Path, **additional: Any) -> None:
         """Writes `tokenizer_config.json` with Hugging Face's names of the settings; only this package reads

@@ -47,7 +47,7 @@ class DataReport(TypedDict):
     longer: int  # longer texts
     unknown: float  # share of [UNK] among the tokens
     unknown_words: dict[str, int]  # the most frequent ones with their counts
-    tokens_per_syllable: float | None  # of Korean
+    tokens_per_word: float  # of the words with letters
     repeated: Found
     contradictory: Found  # the repeated examples with another label than the first of the equal texts
     leaked: Found  # the validation examples whose texts, for span the context, are in the training data
@@ -78,6 +78,8 @@ def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_exam
               if key in groups]
     median, percentile, longest = map(int, np.percentile(lengths, (50, 95, 100), method="inverted_cdf"))
     share, words = coverage.unknown()
+    in_nfd = task.count_nfd(examples, tokenizer)
+    is_nfd = in_nfd > MAX_UNKNOWN * len(examples)  # then that is the vocabulary's problem, not the language
     return {
         "train": len(examples), "valid": len(valid_examples), "held_out": held_out,
         "kind": task.kind(examples), "valid_kind": task.kind(valid_examples or examples), "unread": list(unread),
@@ -86,10 +88,10 @@ def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_exam
         "unlabelled": sum(not of_text for of_text in classes), "max_length": task.max_length,
         "tokens": {"median": median, "percentile_95": percentile, "longest": longest},
         "longer": int((np.array(lengths) > task.max_length).sum()), "unknown": share, "unknown_words": words,
-        "tokens_per_syllable": coverage.tokens_per_syllable(), "problems": coverage.problems(),
+        "problems": task.describe_long({"nfd": in_nfd}, len(examples)) if is_nfd else coverage.problems(),
         "repeated": _found(repeated), "contradictory": _found(contradictory), "leaked": _found(leaked),
         "doc_stride": default_stride(task.max_length) if isinstance(task, WindowTask) else None,
-        "windows": task.windows, "cut": cut if task.windows else 0,
+        "windows": task.windows, "cut": cut if task.windows else 0, "tokens_per_word": coverage.tokens_per_word()[0],
         "long_texts": task.describe_long({"cut": cut, "split": split}, len(examples)) if task.windows else []}
 
 

@@ -13,6 +13,7 @@ from keras_bert.arguments import (
     Data,
     Delimiter,
     Length,
+    Normalization,
     Path,
     Pooling,
     Positive,
@@ -44,8 +45,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              max_length: Length | None = None, doc_stride: Count | None = None, aggregate: Aggregate | None = None,
              max_windows: Count | None = None, features: str | None = None, few_shot: bool = False,
              loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
-             pooling: Pooling | None = None, normalize: bool | None = None, query_prompt: str | None = None,
-             document_prompt: str | None = None, mine_negatives: Path | None = None,
+             pooling: Pooling | None = None, normalize: bool | None = None, normalization: Normalization | None = None,
+             query_prompt: str | None = None, document_prompt: str | None = None, mine_negatives: Path | None = None,
              early_stopping_patience: Count | None = None, class_weights: Weights | None = None,
              freeze_blocks: Count | None = None, lora_rank: Count | None = None,
              dtype: Literal["float32", "mixed_bfloat16"] = "float32", pack: bool = False,
@@ -131,6 +132,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
             Default: as the pretrained model says, otherwise mean.
         normalize: For embed: divide vectors by their length. Default: as the pretrained model says if it is one for
             embeddings, otherwise yes.
+        normalization: NFC composes texts in NFD, as macOS writes them, and the model's tokenizer then always does; none
+            does not. Default: as the pretrained model says.
         query_prompt: For embed: text to put before each text that has a text_pair without a label, "query: " for
             example. The model keeps it as its prompt query. Default: as the pretrained model says, otherwise none.
         document_prompt: The same for each text_pair and negative, and for the model's prompt document.

@@ -77,6 +77,13 @@ def _check_goes_on(model: Any) -> None:
         raise InputError(Option("callbacks"), " must not stop the training; pass ", Option("early_stopping_patience=…"))
 
 
+def _is_finished(scores: list[float], options: Options) -> bool:
+    """Returns whether a run with these main scores is at its end. Patience counts the epochs without a better score, as
+    Keras's `EarlyStopping` does; the epoch that is kept may be a later one, with the same score and a lower loss."""
+    waited = len(scores) - 1 - scores.index(max(scores)) if scores else 0
+    return len(scores) == options.epochs or waited >= (options.early_stopping_patience or options.epochs)
+
+
 @naming_full_memory("try a smaller ", Option("batch_size=…"), " or ", Option("max_length=…"))
 def train(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
     """Trains the prepared model from its last checkpoint to the end, then restores the weights of its best epoch: the
@@ -97,8 +104,7 @@ def train(prepared: Prepared, checkpoints: Checkpoints) -> Progress:
     hooks = _Hooks(run, log, observers, options, steps)
     observers.on_train_begin()
     with recorded_signals(run.signals):
-        while progress.epoch < epochs and (
-                progress.epoch - progress.best_epoch < (options.early_stopping_patience or epochs)):
+        while not _is_finished(progress.history.get(f"val_{main}", []), options):
             epoch, done = progress.epoch, hooks.done
             observers.on_epoch_begin(epoch)
             if done < steps:

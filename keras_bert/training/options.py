@@ -70,6 +70,7 @@ class Options(RunOptions):
     loss: str | None
     pooling: str | None
     normalize: bool | None
+    normalization: str | None
     query_prompt: str | None
     document_prompt: str | None
     mine_negatives: Path | None

@@ -64,8 +64,9 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     with unread_columns() as unread:
         files = [read_examples(task_class, path, **options.given(REMEMBERED))
                  for path in (options.train, options.valid) if path is not None]
-    source, base_model = open_source(options.model), origin(options.model)
-    tokenizer, fields, mined = source.needed_tokenizer(), _fields_of(options, source), None
+    source, base_model = open_source(options.model, takes_texts=True), origin(options.model)
+    tokenizer = source.needed_tokenizer().with_normalization(options.normalization)
+    fields, mined = _fields_of(options, source), None
     if options.mine_negatives is not None:
         files = NegativeMiner(options.mine_negatives).add(files, task_class(**fields).same_texts(tokenizer))
         mined = Rows("negatives", [vars(example) for examples in files for example in examples])

@@ -17,7 +17,7 @@ from keras_bert.arguments import as_flags
 from keras_bert.files.json_files import write_json
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.tasks import TASKS, Encoded, Intent
-from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, describe_threshold, shown_scores
+from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, describe_texts, describe_threshold, shown_scores
 from keras_bert.training import pictures
 from keras_bert.training.checkpoints import Progress, made_with
 from keras_bert.training.data_report import report_lines
@@ -100,6 +100,8 @@ def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
     own = "" if task.__module__.startswith("keras_bert.") else (
         " Commands need `--import=MODULE`, with the module that registers the task; in Python, import it first.")
     base, base_model = _base_model(metrics["base_model"])
+    if metrics["data"]["problems"]:  # the vocabulary does not fit the texts, so their language is another
+        base = re.sub(r"^language:.*\n(?:[ \t-].*\n)*", "", base, flags=re.MULTILINE)
     commands, calls = zip(*(PLACEHOLDERS.get(name, PLACEHOLDERS["text"]) for name in metrics["inputs"]))
     columns = metrics["columns"]
     names = metrics.get("classes") or metrics.get("labels")
@@ -152,11 +154,9 @@ def _data(metrics: dict[str, Any]) -> str:
 
 def _scores(metrics: dict[str, Any]) -> str:
     rows = list(shown_scores(metrics["task"], metrics).items())
-    # Not `valid_examples`, which includes the out-of-scope texts: they have no class to be scored on.
-    texts = sum(scores["texts"] for scores in metrics["classes"].values()) if "classes" in metrics else (
-        metrics["valid_examples"])
-    basis = (f"Measured on {texts:,} validation texts, after epoch {metrics['best_epoch']} of "
-             f"{len(metrics['history']['loss'])}. The same texts chose the epoch: this is not a test on unseen texts.")
+    basis = (f"Measured on {describe_texts(metrics, metrics['valid_examples'], 'validation ')}, after epoch "
+             f"{metrics['best_epoch']} of {len(metrics['history']['loss'])}. The same texts chose the epoch: this is "
+             "not a test on unseen texts.")
     if scope := metrics.get("out_of_scope"):
         rows += [("out-of-scope threshold", scope["threshold"]), ("out-of-scope precision", scope["precision"]),
                  ("out-of-scope recall", scope["recall"]),

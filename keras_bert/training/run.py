@@ -236,7 +236,9 @@ def devices_scope(devices: Sequence[str] | None, batch_size: int,
         return contextlib.nullcontext()
     here = [device.name.removeprefix("/device:") for device in tf.config.list_logical_devices()]
     if not set(devices) <= set(here) or len(set(devices)) < len(devices):
-        raise InputError(Option("devices"), f" must be different ones of {', '.join(here)}; got {', '.join(devices)}")
+        cure = "; it sees no GPU: see docs/gpu.md" if "GPU" in str(devices) and "GPU" not in str(here) else ""
+        raise InputError(Option("devices"), " must be different ones of those that TensorFlow sees, "
+                         f"{', '.join(here)}; got {', '.join(devices)}{cure}")
     check_rules(("batch_size", batch_size, f"a multiple of the number of devices, {len(devices)}",
                  batch_size % len(devices) == 0))
     for name, texts in zip(("train", "valid"), batches):

@@ -32,6 +32,7 @@ _FEW = 16
 # Of the regression: the inverse of the weight decay, more than scikit-learn's 1, with which the probabilities of many
 # classes are all low; and the most steps of its optimizer, which needs fewer.
 _C, _STEPS = 10.0, 1000
+_HIGHEST_WEIGHT = 1_000_000  # of a class
 _MIN_STEPS = 10  # with 1 step per epoch, ten epochs were better than three
 
 
@@ -161,7 +162,8 @@ def weights_of_classes(options: Options, task: Task, targets: np.ndarray) -> dic
         weights = read_object(weights)
     for label, weight in weights.items():
         check_value(f"class_weights[{label!r}]", weight, PositiveOrZero)
-        check_rules((f"class_weights[{label!r}]", weight, "finite", math.isfinite(weight)))
+        check_rules((f"class_weights[{label!r}]", weight, f"at most {_HIGHEST_WEIGHT:,}, as float32 has 7 digits: a "
+                     "higher weight would hide the other classes", weight <= _HIGHEST_WEIGHT))
         if label not in task.labels:
             raise InputError(Option("class_weights"), f" must have labels of the training file, "
                              f"{shorten(', '.join(task.labels))}; got {label!r}{did_you_mean(label, task.labels)}")

@@ -189,6 +189,7 @@ class Source:
     differences: tuple[str, ...] = ()  # what the files say of answers and this package does not follow
     may_lack_pooler: bool = False  # also if the model uses the pooled output
     model: Any = None  # the model itself, if the format stores it as a whole
+    unopened: InputError | None = None  # why the weights cannot be opened, for after what other files are refused for
 
     @functools.cached_property
     def tokenizer(self) -> BertTokenizer | None:
@@ -202,12 +203,16 @@ class Source:
             raise InputError(f"{self.path}: {user} needs weights with a masked LM head, as pretrain writes; "
                              f"these have {head}")
 
+    def no_vocabulary(self) -> InputError:
+        """Returns the error for weights without a vocabulary of WordPiece."""
+        folder = self.path if os.path.isdir(self.path) else os.path.dirname(self.path)
+        return InputError(other_vocabulary(folder) or f"{self.path}: vocab.txt or tokenizer.json is missing next to "
+                          "the weights; copy the model's there")
+
     def needed_tokenizer(self) -> BertTokenizer:
         """Returns the tokenizer, with a warning of what about it was guessed; an InputError says that it is missing."""
         if self.files is None or self.tokenizer is None:
-            folder = self.path if os.path.isdir(self.path) else os.path.dirname(self.path)
-            raise InputError(other_vocabulary(folder) or f"{self.path}: vocab.txt or tokenizer.json is missing next to "
-                             "the weights; copy the model's there")
+            raise self.no_vocabulary()
         self.files.warn(self.path)
         return self.tokenizer
 

@@ -54,7 +54,17 @@ def read(path: str, config: str | None = None) -> Source:
     bert_config, stored = BertConfig.from_json(file), Record(file, "", values := read_object(file))
     model = TYPES[stored.one_of("model_type", TYPES, "bert", ", which is for this package's formats; pass the "
                                 "config.json of the model")]
-    shapes, get = _open(path, model, bert_config)
+    settings, files = _settings(stored), read_tokenizer_files(path, values)
+    library = read_object(os.path.join(path, LIBRARY))
+    differences = [*declared()["config.json"].unknown(values), *all_differences(
+        {LIBRARY: library, f"config.json: {_CROSS_ENCODER}": values.get(_CROSS_ENCODER) or {}})]
+    differences += [f"{name}: {head} is not read" for name, head in _HEADS.items()
+                    if os.path.exists(os.path.join(path, name))]
+    try:
+        shapes, get = _open(path, model, bert_config)
+    except InputError as error:
+        return Source(path, FORMAT.name, bert_config, ENCODER, model.table(ENCODER), {}, lambda name: np.empty(0),
+                      files=files, differences=tuple(differences), unopened=error)
     skipped = {"embeddings.position_ids": "buffer"}
     tied = {f"{model.tied}.weight": "embeddings.word_embeddings.weight",
             f"{model.tied}.bias": model.table("masked_lm")["mlm.bias"].stored_name}
@@ -72,12 +82,6 @@ def read(path: str, config: str | None = None) -> Source:
         skipped |= dict.fromkeys((name for name in shapes if name.startswith(f"{model.skipped_head}.")),
                                  "the head of the pretraining, which tells replaced tokens from others")
     options, labels = _head(model, stored, kind, shapes)
-    settings, files = _settings(stored), read_tokenizer_files(path, values)
-    library = read_object(os.path.join(path, LIBRARY))
-    differences = [*declared()["config.json"].unknown(values), *all_differences(
-        {LIBRARY: library, f"config.json: {_CROSS_ENCODER}": values.get(_CROSS_ENCODER) or {}})]
-    differences += [f"{name}: {head} is not read" for name, head in _HEADS.items()
-                    if os.path.exists(os.path.join(path, name))]
     if labels and (others := sorted({*(values.get("id2label") or {})} - {str(i) for i in range(len(labels))})):
         differences.append(f"config.json: id2label must have the classes of the head, 0 to {len(labels) - 1}; "
                            f"got {', '.join(map(repr, others[:5]))}")

@@ -23,7 +23,7 @@ from keras_bert.weights.kinds import ENCODER, KINDS
 FORMATS = {module.FORMAT.name: module.FORMAT for module in (
     tfhub, native, kerashub, garden, tf1, sentence_transformers, huggingface)}
 # Arguments that `load_pretrained` passes to `BertLayer`. `trainable` goes to the model with the head.
-_ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "gradient_checkpointing")
+_ENCODER_ARGUMENTS = ("dtype", "layout", "frozen", "lora_rank", "gradient_checkpointing", "output_mask")
 # Arguments of models that have no default; if neither the weights nor the caller give one, what is wrong with the
 # weights, and the possible values.
 _NEEDED = {"num_classes": ("have no classification head", "the number of classes, for {} to add one"),
@@ -31,7 +31,7 @@ _NEEDED = {"num_classes": ("have no classification head", "the number of classes
 
 
 def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: bool = False,
-                 allow_inexact: bool = False) -> Source:
+                 allow_inexact: bool = False, takes_texts: bool = False) -> Source:
     """Opens weights of any format, with what their files say about the task; see `convert.open_source`."""
     path, config = os.fspath(name), None if config is None else os.fspath(config)
     if not os.path.isdir(path) and not os.path.exists(f"{path}.index"):
@@ -51,10 +51,14 @@ def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: b
                                          differences=source.differences + files.differences)
         if not allow_inexact:
             check_followed(path, source.differences)
+        if takes_texts and source.files is None:
+            raise source.no_vocabulary()
         tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
     if tokens > source.config.vocab_size:
         raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "
                          f"({source.config.vocab_size}) tokens; got {tokens}")
+    if source.unopened:
+        raise source.unopened
     return source
 
 
