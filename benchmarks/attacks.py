@@ -17,7 +17,14 @@ unread: 20 clients ask for 1,024 embeddings and read nothing; then the server is
 headers: a header of 64 MB, and 400,000 headers of 1 kB.
 json: four clients send lists, 2 MB of `[],`, for 5 seconds.
 memory: 3 minutes of gzip, json and headers in turns, then 3 minutes of 16 clients with 1 to 100 texts per request.
-connections: what the server says to half-closed connections, other forms of Host, of HEAD and of Content-Encoding.
+connections: what the server says to other forms of Host, of HEAD and of Content-Encoding, to trailers, to headers
+without an end, and to clients that close their sending side; rows have what is expected, too.
+clients: Java's HttpClient and curl ask for HTTP/2 (need java and curl).
+readers: clients that read 3, 50 and 120 kB/s (needs curl), and an answer of some MB.
+grpc: 400 connections that say nothing more than that they are gRPC's, while the worker may have 256 file descriptors.
+draining: 8 clients that keep their connections, while the server is stopped after 5 s (--drain_s).
+
+To add an attack, write a function that takes an `Attacked` and yields rows, and add it to `ATTACKS`.
 """
 
 import collections
@@ -26,9 +33,15 @@ import contextlib
 import gzip
 import json
 import multiprocessing
+import os
+import pathlib
 import random
 import re
+import resource
+import signal
 import socket
+import subprocess
+import threading
 import time
 
 import ruler
@@ -37,16 +50,21 @@ import serving
 TIMEOUT_S = 5
 HEADERS = {"one header of 64 MB": [b"a: ", *[b"x" * 2**16] * 1000],
            "400 MB of headers": [b"a: " + b"x" * 1000 + b"\r\n"] * 400_000}
+GRPC_PORT = 18500
+FLAGS = {"overload": [f"--timeout_s={TIMEOUT_S}"], "grpc": [f"--grpc_port={GRPC_PORT}"], "draining": ["--drain_s=5"]}
 POST = f"POST {serving.PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ".encode()
 
 
 class Attacked:
-    """A server under attack: `port`, its `process`, and the pid of its `worker`."""
+    """A server under attack: `port`, its `process`, the pid of its `worker`, and the `url` of its model."""
 
     def __init__(self, process, port):
-        self.process, self.port = process, port
-        with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
-            self.worker, = file.read().split()
+        self.process, self.port, self.url = process, port, f"http://127.0.0.1:{port}{serving.PATH}"
+        self.worker = self.find_worker()
+
+    def find_worker(self):
+        children = pathlib.Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return next(iter(children.read_text().split()), None)
 
     def megabytes(self):
         return round(ruler.resident(self.worker) / 1e6)
@@ -70,10 +88,7 @@ class Attacked:
             if ends:
                 sock.shutdown(socket.SHUT_WR)
             sock.settimeout(15)
-            answer = b""
-            while not (answer := answer.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")):
-                answer = sock.recv(2**16) or b"nothing"
-            return answer.partition(b"\r\n")[0].decode()
+            return (sock.recv(2**16) or b"nothing").partition(b"\r\n")[0].decode()
         return "lost"
 
 
@@ -212,30 +227,110 @@ def memory(server):
 def connections(server):
     body = b'{"instances": ["a"]}'
     zipped, get = gzip.compress(body), b"GET /healthz HTTP/1.1\r\n"
-    for name, parts, ends in (
-            ("half-closed", [POST, b"%d\r\n\r\n" % len(body), body], True),
-            ("HEAD /healthz", [b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"], False),
-            ("no Host", [get, b"\r\n"], False),
-            ("two Hosts", [get, b"Host: localhost\r\nHost: localhost\r\n\r\n"], False),
-            ("another host in the URL", [b"GET http://evil.com/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"], False),
-            ("Host: 127.0.0.1%evil.com", [get, b"Host: 127.0.0.1%evil.com\r\n\r\n"], False),
-            ("Content-Encoding: GZIP", [POST, b"%d\r\nContent-Encoding: GZIP\r\n\r\n" % len(zipped), zipped], False),
-            ("gzip and garbage", [POST, b"%d\r\nContent-Encoding: gzip\r\n\r\n" % (len(zipped) + 1), zipped, b"x"],
-             False),
-            ("Content-Encoding: br", [POST, b"%d\r\nContent-Encoding: br\r\n\r\n" % len(body), body], False)):
-        yield {"library": name, "answer": server.talk(*parts, ends=ends)}
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"
+    chunked = POST.replace(b"Content-Length: ", b"Transfer-Encoding: chunked\r\n\r\n14\r\n") + body + b"\r\n0\r\n"
+    for name, expected, *parts in (
+            ("half-closed", "nothing", POST, b"%d\r\n\r\n" % len(body), body),
+            ("HEAD /healthz", "200", b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+            ("no Host", "400", get, b"\r\n"),
+            ("two Hosts", "400", get, b"Host: localhost\r\nHost: localhost\r\n\r\n"),
+            ("another host in the URL", "421", b"GET http://evil.com/healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+            ("Host: 127.0.0.1%evil.com", "421", get, b"Host: 127.0.0.1%evil.com\r\n\r\n"),
+            ("Content-Encoding: GZIP", "200", POST, b"%d\r\nContent-Encoding: GZIP\r\n\r\n" % len(zipped), zipped),
+            ("gzip and garbage", "400", POST, b"%d\r\nContent-Encoding: gzip\r\n\r\n%bx" % (len(zipped) + 1, zipped)),
+            ("Content-Encoding: br", "415", POST, b"%d\r\nContent-Encoding: br\r\n\r\n" % len(body), body),
+            ("Upgrade: h2c", "200", POST, b"%d\r\n%b\r\n%b" % (len(body), upgrade, body)),
+            ("Upgrade: h2c, body in another packet", "200", POST, b"%d\r\n%b\r\n" % (len(body), upgrade), body),
+            ("trailer Host", "421", chunked.replace(b"localhost", b"evil.com") + b"Host: localhost\r\n\r\n"),
+            ("trailers of 120 kB", "431", chunked + b"a: %b\r\n\r\n" % (b"x" * 120_000)),
+            ("30,000 headers", "431", get + b"Host: localhost\r\n" + b"a:\r\n" * 30_000 + b"\r\n")):
+        yield compare(name, expected, server.talk(*parts, ends=name == "half-closed"))
+
+
+def compare(name, expected, got):
+    return {"library": name, "expected": expected, "got": got}
+
+
+def clients(server):
+    body = '{"instances": ["a"]}'
+    for command in (["java", pathlib.Path(__file__).with_name("Ask.java"), server.url, body],
+                    ["curl", "-s", "--http2", "-w", "%{http_code}", "-d", body, server.url]):
+        ran = subprocess.run(command, capture_output=True, text=True)
+        yield compare(command[0], "200", "200" if "200" in ran.stdout else ran.stdout + ran.stderr[:100])
+
+
+def readers(server):
+    body = json.dumps({"instances": ["a"] * 1024})
+    rates = {"3k": "cut", "50k": "whole", "120k": "whole"}
+    running = {rate: subprocess.Popen(
+        ["curl", "-s", "-o", "/dev/null", "-w", "%{size_download}", "--limit-rate", rate, "-m", "300", "-d", body,
+         server.url], stdout=subprocess.PIPE, text=True) for rate in rates}
+    for rate, curl in running.items():
+        size, = curl.communicate()[:1]
+        result = {0: "whole", 28: "whole until curl's limit of time"}.get(curl.returncode, "cut")
+        yield compare(f"{rate}B/s", rates[rate], f"{result} ({size} bytes)")
+
+
+def grpc(server):
+    resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+    os.kill(int(server.worker), signal.SIGKILL)
+    while server.find_worker() in (None, server.worker) or ask(server.port, "/readyz")[0] != 200:
+        time.sleep(0.1)
+    worker = server.find_worker()
+    with contextlib.ExitStack() as stack:
+        for _ in range(400):
+            sock = stack.enter_context(socket.create_connection(("127.0.0.1", GRPC_PORT), timeout=60))
+            with contextlib.suppress(OSError):
+                sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")  # and empty settings
+        time.sleep(3)
+        yield compare("/healthz, and the worker lives", (200, True),
+                      (ask(server.port, "/healthz")[0], server.find_worker() == worker))
+
+
+def ask(port, path, connection=None):
+    """Returns the status and the header Connection of a request; (None, None) if the connection was lost."""
+    connection = connection or serving.connect(port)
+    try:
+        connection.request("GET", path)
+        response = connection.getresponse()
+        response.read()
+        return response.status, response.headers["connection"]
+    except OSError:
+        return None, None
+
+
+def draining(server):
+    answers = collections.Counter()
+
+    def client():
+        connection = serving.connect(server.port)
+        while server.process.poll() is None:
+            answer = ask(server.port, "/v1/models/model", connection)
+            answers[answer] += 1
+            if answer[1] == "close" and ask(server.port, "/readyz")[0] != 200:
+                return  # as a client whose load balancer has been told
+            time.sleep(0.05)
+
+    threads = [threading.Thread(target=client) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    time.sleep(1)
+    server.process.terminate()
+    for thread in threads:
+        thread.join()
+    yield compare("draining", "200 alone, the last with close", str(dict(answers)))
 
 
 ATTACKS = {"overload": overload, "gzip": bombs, "unread": unread, "headers": headers, "json": lists,
-           "memory": memory, "connections": connections}
+           "memory": memory, "connections": connections, "clients": clients, "readers": readers, "grpc": grpc,
+           "draining": draining}
 
 
 def main():
     given = ruler.parser(__doc__, model=str, checkout=None, attacks=list(ATTACKS)).parse_args()
     versions, rows = ruler.describe("tensorflow", "keras-bert-hub"), []
     for name in given.attacks:
-        flags = [f"--timeout_s={TIMEOUT_S}"] if name == "overload" else []
-        with serving.running(given.model, *flags, checkout=given.checkout) as (process, port):
+        with serving.running(given.model, *FLAGS.get(name, ()), checkout=given.checkout) as (process, port):
             for row in ATTACKS[name](Attacked(process, port)):
                 line = ", ".join(f"{key} {value}" for key, value in row.items())
                 print(re.sub(r"(\.\d)\d+", r"\1", line), flush=True)

@@ -5,6 +5,7 @@ import importlib
 import inspect
 import os
 import re
+import signal
 import sys
 import textwrap
 import warnings
@@ -37,7 +38,12 @@ _IMPORT = Argument("import", None, "Module of your own to import, for the tasks 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the console script. Exits with 0, 1 for bad input, 2 for bad usage, 130 for Ctrl-C or 143 for SIGTERM."""
     warnings.showwarning = _show_warning
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["serve"] and sys.platform == "linux":
+        # The supervisor waits for them. Until then, Linux would ignore them for the first process of a container, and
+        # end any other; afterwards, a thread that has started before (of NumPy) could get them, and end it, too.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    sys.exit(run(arguments))
 
 
 def run(arguments: list[str]) -> int:

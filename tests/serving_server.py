@@ -40,10 +40,10 @@ def sleep(seconds):
 
 
 def write_function(path, specs=None, **functions):
-    """Writes a SavedModel with functions as its signatures, by default of texts (and layers). Returns its path."""
+    """Writes a SavedModel with functions as its signatures, by default of texts (layers, ids). Returns its path."""
     module = tf.Module()
     module.functions = {name: tf.function(function, input_signature=[
-        tf.TensorSpec([None], tf.int32 if column == "layers" else tf.string, column)
+        tf.TensorSpec([None], tf.int32 if column in ("layers", "ids", "mask") else tf.string, column)
         for column in inspect.signature(function).parameters] if specs is None else specs)
         for name, function in functions.items()}
     tf.saved_model.save(module, str(path), dict(module.functions))
@@ -139,6 +139,11 @@ def rpc_error(call, *arguments, **options):
     return error.value.code().name, error.value.details()
 
 
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children") as file:
+        return [int(child) for child in file.read().split()]
+
+
 class Server:
     """A running `keras-bert serve`.
 
@@ -150,12 +155,12 @@ class Server:
         reads: event that is set while it does.
     """
 
-    def __init__(self, models, *flags, has_grpc=True, headers=(), environment=()):
+    def __init__(self, models, *flags, has_grpc=True, headers=(), environment=(), within=()):
         self.headers = dict(headers)
         named = [f"--model={name}={path}" for name, path in models.items()]
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", *["--grpc_port=0"] * has_grpc, *named,
-             *flags],
+            [*within, sys.executable, "-m", "keras_bert.cli", "serve", "--port=0", *["--grpc_port=0"] * has_grpc,
+             *named, *flags],
             stderr=subprocess.PIPE, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
             # Several models are loaded at once: with the worker's one arena, much time goes into waiting for it.
             | ({"MALLOC_ARENA_MAX": str(len(models))} if len(models) > 1 else {}) | dict(environment))
@@ -239,8 +244,7 @@ class Server:
 
     def workers(self):
         """The pids of the workers."""
-        with open(f"/proc/{self.process.pid}/task/{self.process.pid}/children") as file:
-            return [int(pid) for pid in file.read().split()]
+        return children(self.process.pid)
 
     def resident(self):
         """Bytes of the workers."""

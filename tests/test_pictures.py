@@ -14,18 +14,15 @@ from keras_bert.training import pictures
 from keras_bert.training.pictures import FINE_TUNING, PRETRAINING, draw
 from keras_bert.training.report import model_card
 
-TOKENS = "[CLS] wake me up at ##six please [SEP]".split()
 KOREAN = ["날씨_문의", "음악_재생", "알람_" + "아주_긴_이름_" * 8, "no_font_has_\ue123"]
 LONG = ["a_label_of_" + 5 * "sixty_chars_" + str(i) for i in range(3)]
 ODD = ["$cost$ of $\\nonsense$", "a|b", "<b>*bold*</b>", "two\nlines", "__init__", "back\\slash|"]
 
 
-def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
+def make_metrics(labels, texts=20, epochs=4):
     """Metrics of a model that answers some texts of every third class with the two classes after it."""
-    rng = np.random.default_rng(0)
     confusions = [[labels[i], labels[(i + step) % len(labels)], 6 - 2 * step]
                   for step in (1, 2) for i in range(0, len(labels), 3) if step % len(labels)]
-    attention = rng.dirichlet(np.full(len(tokens), 0.3), (layers, heads, len(tokens)))
     falling = np.linspace(1, 0.1, epochs)
     return json.loads(json.dumps({
         "task": "intent", "main": "accuracy", "inputs": ["text"], "columns": {},
@@ -41,7 +38,6 @@ def make_metrics(labels, texts=20, epochs=4, layers=6, heads=12, tokens=TOKENS):
         "calibration": [[0.2, 0.3, 4], [0.7, 0.6, 50], [0.98, 0.97, 3000]],
         "out_of_scope": {"threshold": 0.42424, "precision": 0.81818, "recall": 0.71717, "texts": 33,
                          "rejected_in_scope": 0.11364},
-        "attention": {"tokens": tokens, "layers": attention.tolist()},
         "data": {
             "train": 17561, "valid": texts * len(labels) + 33, "kind": "texts", "valid_kind": "texts", "unread": [],
             "held_out": None, "labels": dict.fromkeys(labels, 100),
@@ -95,24 +91,22 @@ def checked_draw(tmp_path, monkeypatch):
     return checked
 
 
-LARGE = {"labels": [*KOREAN, *LONG, *ODD, *(f"a_class_of_many_{i}" for i in range(39))], "epochs": 50, "layers": 16,
-         "heads": 2, "tokens": [*TOKENS[:-1], "antidisestablishmentarianism", "[SEP]"]}
+LARGE = {"labels": [*KOREAN, *LONG, *ODD, *(f"a_class_of_many_{i}" for i in range(39))], "epochs": 50}
 
 
 @pytest.mark.parametrize("size", [
-    {"labels": ["light", "music"], "epochs": 1, "heads": 4},
+    {"labels": ["light", "music"], "epochs": 1},
     pytest.param(LARGE, marks=pytest.mark.slow("a picture that cannot be drawn"))], ids=["small", "large"])
 def test_pictures_are_whole(checked_draw, size):
-    labels, tokens, epochs = size["labels"], size.get("tokens", TOKENS), size["epochs"]
+    labels, epochs = size["labels"], size["epochs"]
     texts = checked_draw(make_metrics(**size))
-    assert list(texts) == ["learning_curves", "confusions", "confusion_matrix", "calibration", "attention"]
+    assert list(texts) == ["learning_curves", "confusions", "confusion_matrix", "calibration"]
     assert {"1", f"epoch {max(1, epochs - 1)}, kept"} <= set(texts["learning_curves"])
     assert {" ".join(label.split()) for label in labels} <= set(texts["confusion_matrix"])
     assert f"{' '.join(labels[0].split())} → {labels[1]}" in texts["confusions"]
     assert "4 of 20 texts" in texts["confusions"]
     pairs = [text for text in texts["confusions"] if " → " in text]
     assert len(pairs) == (21 if size is LARGE else 2)  # 20 pairs and the title
-    assert {*tokens, f"layer {size.get('layers', 6)}", f"head {size['heads']}"} <= set(texts["attention"])
 
 
 @pytest.mark.parametrize("heads", [["mlm"], ["mlm", "next_sentence"]])
@@ -125,7 +119,7 @@ def test_the_curve_of_pretraining_has_every_head(checked_draw, heads):
 
 
 def test_no_confusions(checked_draw):
-    texts = checked_draw(make_metrics(["a", "b"]) | {"confusions": [], "attention": None})
+    texts = checked_draw(make_metrics(["a", "b"]) | {"confusions": []})
     assert list(texts) == ["learning_curves", "confusions", "calibration"]
     assert texts["confusions"] == ["No confusions among 40 validation texts."]
 
@@ -155,7 +149,7 @@ def test_confused_classes_stand_order():
 
 def test_pictures_depend_on_the_metrics_alone(tmp_path):
     def drawn(labels):
-        paths = draw(make_metrics(labels) | {"attention": None}, tmp_path, FINE_TUNING)
+        paths = draw(make_metrics(labels), tmp_path, FINE_TUNING)
         return [open(path, "rb").read() for path in paths]
 
     before = dict(matplotlib.rcParams)
@@ -245,7 +239,6 @@ def test_card_of_odd_labels():
 def test_card_of_what_there_is():
     metrics = make_metrics(["a", "b", "untested"]) | {"out_of_scope": None, "command": None, "confusions": []}
     metrics["classes"]["untested"]["texts"] = 0
-    del metrics["attention"]
     card = model_card(metrics, [])
     assert "out-of-scope" not in card and "## Pictures" not in card and "None" not in card
     assert [row[0] for row in tables(card)["Weakest classes"]] == ["b", "a"]

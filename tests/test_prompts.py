@@ -124,10 +124,6 @@ def test_every_form_of_a_model_puts_the_prompt_before_texts_and_windows(exported
             for found in (saved.run(name, [{"text": strings}])[0], served.run(name, [{"text": strings}])[0]):
                 np.testing.assert_allclose(found["embedding"], wanted, rtol=0, atol=1e-5)
             np.testing.assert_allclose(lite.predict(texts, prompt_name=asked), wanted, rtol=0, atol=1e-5)
-    called = []
-    served._call = lambda name, inputs: called.append(name)
-    served.warm_up_others()
-    assert called == sorted(prompts.keys() - {"serving_default"})
 
 
 def test_explain_shows_the_input_with_the_default_prompt(exported):

@@ -104,27 +104,28 @@ def test_the_outputs_of_a_request_are_limited_before_they_are_computed():
     assert not calls
 
 
-def test_a_version_answers_while_its_explanation_is_warmed_up(tmp_path, monkeypatch):
+def test_a_version_answers_once_each_of_its_signatures_has_run(tmp_path, monkeypatch):
     write_function(tmp_path / "1", serving_default=lambda text: {"size": tf.strings.length(text)},
-                   explain=lambda text, layers: {"tokens": text, "sum": tf.reduce_sum(layers)[None]})
+                   encode=lambda ids, mask: {"kept": ids[mask == 1]},
+                   explain=lambda text, layers: {"tokens": text, "sum": tf.reduce_sum(layers)[None]},
+                   fails=lambda text: {"number": tf.strings.to_number(text)})
     model, called, call = Model("m", str(tmp_path), SETTINGS), [], SavedModel._call
-    state = dict.fromkeys(("is_served", "leases"))
 
     def record(self, name, inputs, *more):
+        assert model.current is None
         called.append((name, {column: array.tolist() for column, array in inputs.items()}))
-        state.update(is_served=model.current is not None, leases=model.current and model.current.leases)
         return call(self, name, inputs, *more)
 
     async def main():
         await model._check_folder()
-        assert model.states[1] == ("AVAILABLE", "") and not state["is_served"]  # the answer was warmed up before
-        await asyncio.gather(*model._tasks)
-        assert state == {"is_served": True, "leases": 1} and model.current.leases == 0
+        assert model.states[1] == ("AVAILABLE", "")
         await model.current.close()
 
     monkeypatch.setattr(SavedModel, "_call", record)
     asyncio.run(main())
-    assert called == [("serving_default", {"text": [b"warm up"]}), ("explain", {"layers": [0], "text": [b"warm up"]})]
+    text = {"text": [b"warm up"]}
+    assert called == [("serving_default", text), ("encode", {"ids": [0], "mask": [1]}),
+                      ("explain", {"layers": [0]} | text), ("fails", text)]
 
 
 def test_what_takes_long_neither_stops_the_event_loop_nor_grows_beyond_the_limit(tmp_path, monkeypatch):

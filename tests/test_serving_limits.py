@@ -5,8 +5,13 @@ import concurrent.futures
 import contextlib
 import gzip
 import json
+import os
+import pathlib
 import resource
+import shutil
+import signal
 import socket
+import subprocess
 import time
 
 import pytest
@@ -15,6 +20,7 @@ from serving_server import TOKEN, connections, held, instances, limited_server, 
 from keras_bert.inference.served_model import RequestError
 from keras_bert.serving.memory import MemoryBudget
 
+JAVA_CLIENT = pathlib.Path(__file__).parents[1] / "benchmarks/Ask.java"
 PREDICT = "/v1/models/echo:predict"
 HEAD = f"POST {PREDICT} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer a secret\r\n".encode()
 
@@ -136,7 +142,9 @@ def test_who_has_gone_is_not_answered(server, tmp_path):
 
 
 def test_broken_clients(server):
-    assert b'{"error": "this is not HTTP"}' in talk(server, b"hello\r\n\r\n")
+    for data in (b"hello\r\n\r\n", b"CONNECT a:80 HTTP/1.1\r\nHost: a\r\n\r\n"):
+        assert b'{"error": "this is not HTTP"}' in talk(server, data)
+    assert server.metrics()['requests_total{code="400",method="",model=""}'] >= 2
     chunks = [b"8000\r\n" + b"x" * 0x8000 + b"\r\n"] * 4
     endless = talk(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *chunks)  # returns as the connection is closed
     assert endless.startswith(b"HTTP/1.1 413 ") and endless.endswith(b'104857 bytes"}')
@@ -148,14 +156,18 @@ def test_broken_clients(server):
 
 def test_headers_have_a_limit_before_the_token_is_checked(server):
     start, end = b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"Connection: close\r\n\r\n"
-    line = b"a: " + b"x" * 1000 + b"\r\n"
+    line, counted = b"a: " + b"x" * 1000 + b"\r\n", 'requests_total{code="431",method="",model=""}'
     assert talk(server, start, line * 30, end).endswith(b"\r\n\r\nok")
     chunked = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
     for parts in ([start, line * 40, end], [start, b"a: ", *[b"x" * 2000] * 20], [b"GET /" + b"x" * 40_000],
-                  [chunked, b"0\r\na: ", *[b"x" * 2000] * 20], [chunked, b"1;a=", *[b"x" * 2000] * 20]):
-        answer = talk(server, *parts, pause=0.002)
-        assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
-        assert answer.endswith(b'{"error": "the request line and the headers may have at most 32768 bytes"}')
+                  [chunked, b"0\r\na: ", *[b"x" * 2000] * 20], [chunked, b"1;a=", *[b"x" * 2000] * 20],
+                  [start, *[b"a:\r\n" * 1000] * 9, end], [chunked, b"0\r\n", *[line] * 40, b"\r\n"]):
+        for packets in (parts, [b"".join(parts)]):
+            before = server.metrics().get(counted, 0)
+            answer = talk(server, *packets, pause=0.002)
+            assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n"), answer
+            assert answer.endswith(b'{"error": "the request line and the headers may have at most 32768 bytes"}')
+            assert server.metrics()[counted] == before + 1
     assert server.ask(PREDICT, instances("a"), headers={"Authorization": "Bearer " + "x" * 20_000})[0] == 401
 
 
@@ -170,24 +182,46 @@ def test_the_header_host_is_as_rfc_9112_says(server, line, host, status):
     assert answer.startswith(f"HTTP/1.1 {status} ".encode()), answer
 
 
-@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
-def test_half_closed_connections_get_their_answer(server, tmp_path, version):
-    """Interim responses come first (RFC 9110, section 15.2), until it is there."""
+@pytest.mark.parametrize("end", [None, -5])
+def test_who_sends_the_end_of_the_connection_gets_no_answer(server, tmp_path, end):
     with connect(server) as sock:
-        sock.sendall(request(f"until {tmp_path / 'go'}").replace(b"/1.1", b"/" + version))
-        sock.shutdown(socket.SHUT_WR)
-        if version == b"1.1":
-            assert sock.recv(25) == b"HTTP/1.1 100 Continue\r\n\r\n"
-        (tmp_path / "go").touch()
-        answer = receive(sock).replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"")
-    assert answer.startswith(b"HTTP/1.1 200 ") and b"\r\nconnection: close\r\n" in answer and b"/go" in answer
-
-
-def test_half_a_request_gets_no_answer(server):
-    with connect(server) as sock:
-        sock.sendall(request("a")[:-5])
+        sock.sendall(request(f"until {tmp_path / 'go'}")[:end])
         sock.shutdown(socket.SHUT_WR)
         assert receive(sock) == b""
+    (tmp_path / "go").touch()
+
+
+def test_trailers_are_no_headers(server):
+    """Else, they could replace the headers Host and Authorization, which are checked."""
+    body = b'{"instances": ["a"]}'
+    start, host, token = HEAD.splitlines(keepends=True)
+    for head, line, status in ((HEAD, host, 200), (start + host, token, 401)):
+        answer = talk(server, head + b"Connection: close\r\nTransfer-Encoding: chunked\r\n\r\n14\r\n" + body +
+                      b"\r\n0\r\n" + line + b"\r\n")
+        assert answer.startswith(b"HTTP/1.1 %d " % status), answer
+
+
+@pytest.mark.parametrize("size", [10_000, 7])
+def test_upgrades_are_ignored(server, size):
+    """RFC 9110, section 7.8. The requests come in packets of so many bytes."""
+    upgrade, body = b"Connection: Upgrade\r\nUpgrade: h2c\r\n", b'{"instances": ["a"]}'
+    chunked = HEAD + upgrade + b"Transfer-Encoding: chunked\r\n\r\n14\r\n" + body + b"\r\n0\r\n\r\n"
+    known = HEAD + b"Content-Length: 20\r\n" + upgrade.replace(b"Upgrade\r", b"Upgrade, close\r") + b"\r\n" + body
+    data = chunked * 2 + known
+    answer = talk(server, *(data[start:start + size] for start in range(0, len(data), size)), pause=0.001)
+    assert answer.count(b"HTTP/1.1 200 OK\r\n") == answer.count(b'"echo":"a"') == 3, answer
+
+
+@pytest.mark.slow("Java, which compiles its client first")
+@pytest.mark.parametrize("program", ["curl", "java"])
+def test_clients_that_ask_for_http_2_are_answered(server, program):
+    if not shutil.which(program):
+        pytest.skip(f"needs {program}")
+    url, body = f"http://127.0.0.1:{server.port}{PREDICT}", json.dumps(instances("x" * 150))
+    command = {"java": ["java", JAVA_CLIENT, url, body],
+               "curl": ["curl", "-s", "--http2", "-H", "Authorization: Bearer a secret", "-d", body, url, url]}[program]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert said.stdout.count('"echo":"' + "x" * 150) == 2, said
 
 
 def test_what_a_thread_reserves_for_a_request_that_has_ended_is_refused():
@@ -238,6 +272,25 @@ def test_too_many_connections_are_closed_and_logged(server):
     assert event["limit"] == 300
 
 
+@pytest.mark.slow("a worker that is started again, with another limit")
+def test_too_many_connections_of_grpc_are_closed(tmp_path):
+    """An eighth of the file descriptors may be connections of gRPC, so that those of HTTP are still answered."""
+    with serving({"echo": write_echo(tmp_path / "echo")}) as server, contextlib.ExitStack() as stack:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (256, 256))
+        os.kill(server.workers()[0], signal.SIGKILL)
+        server.wait(lambda: len(server.events(event="available")) == 2)
+        closed, socks = 0, [stack.enter_context(socket.create_connection(("127.0.0.1", server.grpc_port), timeout=20))
+                            for _ in range(400)]
+        for sock in socks:
+            try:
+                sock.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0")  # with empty settings
+                closed += not sock.recv(1)
+            except ConnectionError:
+                closed += 1
+        assert closed == 400 - 256 // 8
+        assert server.ask("/healthz")[0] == 200 and len(server.events(event="died")) == 1
+
+
 def send_until_closed(server, start, status):
     """Begins a request that is refused, and sends more of its body again and again, until the connection is reset."""
     with connect(server) as sock:
@@ -252,6 +305,19 @@ def send_until_closed(server, start, status):
     return True
 
 
+def reads_all(sock, rate=0, seconds=0):
+    """Reads an answer of 9 MB, at first so many bytes per second; False if the connection ends before."""
+    count, slow_until = 0, time.monotonic() + seconds
+    with contextlib.suppress(ConnectionResetError):
+        while count < 9_000_000 and (chunk := sock.recv(rate // 10 or 2**20)):
+            count += len(chunk)
+            if rate and time.monotonic() < slow_until:
+                time.sleep(0.1)
+            else:
+                rate = 0
+    return count >= 9_000_000
+
+
 def begin_reading(server, body):
     """A connection with a small buffer, on which the answer to a request will come."""
     sock = socket.socket()
@@ -264,39 +330,32 @@ def begin_reading(server, body):
 
 @pytest.mark.slow("connections that are held or not read: nobody would end them")
 def test_clients_that_do_not_go_on_are_disconnected(tmp_path):
-    """Who sends no headers or does not read, after 10 seconds; who sends more of what was refused, after 5, as who does
-    not read once the server stops. Who reads slowly gets everything."""
+    """Who sends no headers or reads less than 64 kB, after 10 seconds; who sends more of what was refused, after 5, as
+    who does not read once the server stops. Who reads more than that gets everything."""
     (tmp_path / "token").write_text("a secret")
     body = json.dumps({"inputs": ["x" * 90_000] * 100}).encode()
     starts = {"Content-Length: 1000\r\n\r\n{": 401, "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n": 401,
               f"Authorization: Bearer a secret\r\nContent-Length: {2**30}\r\n\r\n{{": 413}
     with serving({"echo": write_echo(tmp_path / "echo")}, f"--token_file={tmp_path}/token", headers=TOKEN) as server, \
-            concurrent.futures.ThreadPoolExecutor(len(starts)) as pool:
-        stalled, slow, received = begin_reading(server, body), begin_reading(server, body), 0
+            concurrent.futures.ThreadPoolExecutor(2 + len(starts)) as pool:
+        stalled, slow = begin_reading(server, body), begin_reading(server, body)
+        lost, whole = (pool.submit(reads_all, begin_reading(server, body), rate, 30) for rate in (3000, 30_000))
         idle = connections(server, 300)
         for connection in idle:
             connection.connect()
             connection.sock.sendall(b"POST / HT")  # headers that never end
         silent = socket.create_connection(("127.0.0.1", server.grpc_port), timeout=60)  # speaks no HTTP/2
         refusals = [pool.submit(send_until_closed, server, start, status) for start, status in starts.items()]
-        assert server.ask("/healthz", connection=(blank := connections(server, 1)[0]))[0] == 200
-        blank.sock.sendall(b"\r\n")  # begins no request, but ends uvicorn's wait for one
         assert server.ask(PREDICT, instances("a"), connection=(kept := connections(server, 1)[0]))[0] == 200
-        while received < 9_000_000 and (chunk := slow.recv(20_000)):  # 2 MB/s
-            received += len(chunk)
-            time.sleep(0.01)
-        assert received >= 9_000_000
+        assert reads_all(slow, 2_000_000, 60)
         assert [refusal.result() for refusal in refusals] == [True] * 3
-        assert idle[-1].sock.recv(1) == blank.sock.recv(1) == b""
+        assert idle[-1].sock.recv(1) == b""
         while silent.recv(1000):
             pass
         assert server.ask(PREDICT, instances("a"), connection=kept)[0] == 200  # uvicorn would have closed it after 5 s
-        server.wait(lambda: sum(event.get("bytes", 0) > 9e6 for event in server.events()) == 2)
-        rest = 0
-        with contextlib.suppress(ConnectionResetError):
-            while chunk := stalled.recv(2**20):
-                rest += len(chunk)
-        assert rest < 9_000_000
+        assert whole.result() and not lost.result() and not reads_all(stalled)
+        server.wait(lambda: sorted((event["status"], event["bytes"] > 9e6) for event in server.events(path=PREDICT)
+                                   if event["bytes"] > 1000) == [(200, True)] * 2 + [(499, False)] * 2)
         with begin_reading(server, body) as another:
             assert another.recv(1) and server.stop() == 0
         assert not [event for event in server.events() if "graceful shutdown exceeded" in event.get("message", "")]

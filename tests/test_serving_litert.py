@@ -206,6 +206,7 @@ def start(run, monkeypatch, tmp_path):
     (tmp_path / "lite").symlink_to(zoo.litert("intent"))
     (tmp_path / "blank").write_text(" \n")
     (tmp_path / "tokens").write_text("a secret\nanother\n")
+    (tmp_path / "tokén").write_text("tokén\n", encoding="utf-8")
 
     def start(*flags):
         status, _, (message,) = run("serve", *flags)
@@ -227,6 +228,8 @@ def start(run, monkeypatch, tmp_path):
     (1, "; choose another with --host", [SAVED, "--host=192.0.2.1"]),  # an example, of nobody
     (1, "blank: must contain one token, on one line; got 0 lines", [LITE, "--token_file=blank"]),
     (1, "tokens: must contain one token, on one line; got 2 lines", [LITE, "--token_file=tokens"]),
+    (1, "tokén: the token must have only printable ASCII characters, because others cannot be sent over gRPC; character"
+        " 4 is 'é': choose another token", [LITE, "--token_file=tokén"]),
     (1, "workers must be at least 1; got 0", [LITE, "--workers=0"]),
     (1, "--row_wise=lite:serving_default: must be left out for a", [LITE, "--row_wise=lite:serving_default"]),
     (1, "--grpc_port=0: must be left out while gRPC is off: its messages need TensorFlow", [LITE, "--grpc_port=0"]),

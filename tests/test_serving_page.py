@@ -283,12 +283,12 @@ def write_slow_echo(path, until):
 
 
 def test_the_page_asks_for_a_token_and_waits_while_a_model_cannot_be_loaded_or_loads(driver, tmp_path):
-    (tmp_path / "token").write_text("tökén", encoding="utf-8")
+    (tmp_path / "token").write_text("t0ken~", encoding="utf-8")
     (tmp_path / "model/1").mkdir(parents=True)
     (tmp_path / "model/1/saved_model.pb").write_bytes(b"no SavedModel")
     with serving({"model": tmp_path / "model"}, f"--token_file={tmp_path}/token", is_ready=False) as server:
         page = Page(driver, server)
-        for token, message in (("wrong", ""), ("tökén", "The server rejected this token.")):
+        for token, message in (("wrong", ""), ("t0ken~", "The server rejected this token.")):
             page.wait(lambda message=message: page.one("#token-dialog").get_attribute("open")
                       and page.one("#token-message").text == message)
             driver.switch_to.active_element.send_keys(token, Keys.ENTER)

@@ -4,17 +4,21 @@ import contextlib
 import datetime
 import http.client
 import os
-import pathlib
-import re
 import shutil
 import signal
+import subprocess
+import sys
+import time
 
 import pytest
-from serving_server import connections, held, load, serving, wait, write_echo
+import tensorflow as tf
+from serving_server import children, connections, held, instances, load, serving, wait, write_echo, write_function
 
 from keras_bert.export import export_text_model
 from keras_bert.models import BertClassifier
 from keras_bert.text import BertTokenizer
+
+import zoo
 
 
 def asking(server, clients=4):
@@ -30,21 +34,21 @@ def asking(server, clients=4):
             return error
         if number % 2:
             kept[number] = connection
-        return row["version"]
+        return row.get("version", 1)
 
     return load(ask, clients, server.wait)
+
+
+def seconds_between(server, *events):
+    """Of the last of each."""
+    begin, end = (datetime.datetime.fromisoformat(server.events(event=event)[-1]["time"]) for event in events)
+    return (end - begin).total_seconds()
 
 
 def add_version(folder, number):
     """A version that appears at once."""
     write_echo(folder.parent / f"new{number}", number)
     (folder.parent / f"new{number}").rename(folder / str(number))
-
-
-def numbers_of_metrics_files(server):
-    environment = pathlib.Path(f"/proc/{server.workers()[0]}/environ").read_bytes().decode().split("\0")
-    folder, = [line.partition("=")[2] for line in environment if line.startswith("PROMETHEUS_MULTIPROC_DIR=")]
-    return {re.fullmatch(r".*_(\d+)\.db", name)[1] for name in os.listdir(folder)}
 
 
 @pytest.mark.slow("versions that come and go while requests run")
@@ -110,13 +114,91 @@ def test_a_killed_worker_costs_only_what_it_held_and_comes_back_and_all_end_with
         assert (died["worker"], died["exit_status"], died["restart_s"]) == (victim, -9, 0.5)
         metrics = server.metrics()
         assert metrics['version_workers{model="echo",version="1"}'] == 2
-        assert numbers_of_metrics_files(server) == {"0", "1"}  # the new one has continued those of the dead one
-        # What the dead one had counted is not lost. An answer is counted when it has been sent: of each client, the one
-        # that died may have sent one that it had yet to count, or counted one that no longer arrived.
+        assert metrics['lost_workers_total{cause="died"}'] == 1
+        # The new one continues the dead one's counts. An answer is counted when it has been sent: of each client, one
+        # may have arrived that the dead one had yet to count, or been counted without arriving.
         counted = metrics['requests_total{code="200",method="predict",model="echo"}']
         assert answered - 8 <= counted <= len(answers)
         server.process.kill()
         wait(lambda: not any(os.path.exists(f"/proc/{worker}") for worker in after))
+
+
+@pytest.mark.slow("a worker that hangs while requests run")
+@pytest.mark.parametrize("model", [zoo.saved_model, zoo.litert])
+def test_a_stopped_worker_is_replaced_and_does_not_delay_the_end(model):
+    has_grpc = model is zoo.saved_model
+    with serving({"echo": model("intent")}, "--workers=2", has_grpc=has_grpc) as server:
+        server.wait(lambda: len(server.events(event="available")) == 2)
+        victim, other = server.workers()
+        with asking(server, clients=8) as answers:
+            os.kill(victim, signal.SIGSTOP)
+            died, = server.wait(lambda: server.events(event="died"))
+            assert server.ask("/readyz")[0] == 200
+            for _ in range(10 * has_grpc):  # the system shares connections out
+                assert server.health("echo") == "SERVING"
+            server.wait(lambda: len(server.events(event="available")) == 3)
+        assert len(answers) - answers.count(1) <= 8
+        hung, = server.events(event="hung")
+        assert (hung["worker"], died["worker"], died["exit_status"]) == (victim, victim, -signal.SIGKILL)
+        assert hung["reason"] == "no answer" and server.metrics()['lost_workers_total{cause="hung"}'] == 1
+        os.kill(other, signal.SIGSTOP)
+        server.process.terminate()
+        assert server.process.wait(60) == 0 and server.events(event="hung", worker=other)
+        assert seconds_between(server, "stopping", "hung") < 15  # of 20, --grace_s
+
+
+@pytest.mark.slow("a batch that hangs")
+def test_a_worker_whose_batch_never_ends_is_replaced(tmp_path):
+    path = write_function(tmp_path / "echo", serving_default=lambda text: {"echo": tf.map_fn(
+        lambda path: tf.cond(tf.strings.length(path) > 20, lambda: tf.io.read_file(path), lambda: path), text)})
+    os.mkfifo(tmp_path / "without a writer")  # its reader waits for one
+    with serving({"echo": path}, "--timeout_s=1") as server:
+        assert server.ask("/v1/models/echo:predict", instances(f"{tmp_path}/without a writer"))[0] == 504
+        server.wait(lambda: len(server.events(event="available")) == 2)
+        assert server.events(event="hung")[0]["reason"] == "batch"
+        assert server.wait_ready().predict("echo", instances=["a"]) == ["a"]
+
+
+@pytest.mark.slow("a slow worker that is taken for one that hangs")
+@pytest.mark.parametrize("model", [zoo.saved_model, zoo.litert])
+def test_a_worker_that_is_slow_or_was_stopped_with_its_supervisor_is_not_replaced(model):
+    """It gets a fifth of a core, for longer than one that hangs; then both are stopped as long."""
+    with serving({"echo": model("intent")}, "--workers=1", has_grpc=False) as server:
+        worker, = server.workers()
+        with load(lambda _, text: server.predict("echo", instances=[text * 5000]), 8, server.wait):
+            for _ in range(12):
+                os.kill(worker, signal.SIGSTOP)
+                time.sleep(0.4)
+                os.kill(worker, signal.SIGCONT)
+                time.sleep(0.1)
+        for signals in ([signal.SIGSTOP] * 2, [signal.SIGCONT] * 2):
+            for pid, number in zip((server.process.pid, worker), signals):
+                os.kill(pid, number)
+            time.sleep(5)
+        assert server.predict("echo", instances=["a"]) and server.workers() == [worker]
+
+
+# The server is the first process of a container without any folder to write to, and gets an orphan.
+CONTAINER = ["unshare", "--map-root-user", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-c", """
+mount -o remount,bind,ro / && mount -t tmpfs -o ro none /dev/shm && (sleep 0.1 &) && exec "$@" """, "sh"]
+
+
+@pytest.mark.skipif(subprocess.run([*CONTAINER, "true"]).returncode, reason="needs the right to use namespaces")
+@pytest.mark.slow("files that cannot be written, and what only the first process of a container sees")
+def test_a_container_needs_no_folder_to_write_to_and_no_other_first_process(tmp_path):
+    models = {"echo": write_echo(tmp_path / "echo"), "intent": zoo.litert("intent")}
+    with serving(models, within=CONTAINER) as server:
+        for name in models:
+            assert server.predict(name, instances=["a"])
+            assert server.metrics()[f'requests_total{{code="200",method="predict",model="{name}"}}'] == 1
+        init, = children(server.process.pid)
+        assert len(children(init)) == 1
+        os.kill(init, signal.SIGTERM)
+        assert server.process.wait(60) == 0
+    early = ("import os, signal, keras_bert.cli; "
+             "keras_bert.cli.run = lambda _: os.kill(1, 15) or signal.sigpending() != {15};"
+             "keras_bert.cli.main(['serve'])")
+    assert not subprocess.run([*CONTAINER, sys.executable, "-c", early]).returncode
 
 
 def is_refused(server):
@@ -157,10 +239,9 @@ def test_a_log_that_nobody_reads_stops_nothing_and_requests_are_answered_while_t
         server.process.terminate()
         server.wait(lambda: server.ask("/readyz")[0] == 503)
         assert server.ask("/readyz")[1] == {"error": "stopping"} and server.ask("/healthz")[0] == 200
+        assert server.ask("/healthz", connection=connection)[2]["connection"] == "close"
         server.wait(lambda: server.health() == server.health("echo") == "NOT_SERVING")
         assert server.predict("echo", instances=["a"])[0]["echo"] == "a"
         assert server.process.wait(60) == 0
         server.reader.join(60)
-        begin, end = (datetime.datetime.fromisoformat(server.events(event=event)[0]["time"])
-                      for event in ("stopping", "stopped"))
-        assert (end - begin).total_seconds() > 3.9
+        assert seconds_between(server, "stopping", "stopped") > 3.9

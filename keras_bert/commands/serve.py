@@ -114,4 +114,7 @@ def _read_token(path: str) -> str:
     if len(lines) != 1:
         raise InputError(f"{path}: must contain one token, on one line; got {len(lines)} lines; write the token alone "
                          "into the file")
+    if wrong := re.search("[^ -~]", lines[0]):
+        raise InputError(f"{path}: the token must have only printable ASCII characters, because others cannot be sent "
+                         f"over gRPC; character {wrong.start() + 1} is {wrong[0]!r}: choose another token")
     return lines[0]

@@ -197,8 +197,8 @@ class LiteRTModel(ServedModel):
         super().close()
 
     def warm_up(self) -> None:
-        """Runs all interpreters once: the first call of each packs the weights, which takes so long that the calls, at
-        the same time, get one each."""
+        """Runs all interpreters once, which all signatures share: the first call of each packs the weights, which takes
+        so long that the calls, at the same time, get one each."""
         with ThreadPoolExecutor(self.parallel) as pool:
             list(pool.map(self._warm_up, [DEFAULT] * self.parallel))
 

@@ -90,8 +90,8 @@ class SavedModel(ServedModel):
         super().close()
 
     def warm_up(self) -> None:
-        """Runs the model once, because the first call is slow: it optimises the graph. If the SavedModel has TensorFlow
-        Serving's warm-up requests, and its messages are installed, runs these."""
+        """Runs TensorFlow Serving's warm-up requests, if the SavedModel has them and its messages are installed, then
+        each signature once: the first call optimises its graph."""
         if os.path.exists(self._warm_up_file) and importlib.util.find_spec("tensorflow_serving"):
             from tensorflow_serving.apis import prediction_log_pb2
 
@@ -99,8 +99,7 @@ class SavedModel(ServedModel):
                 request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
                 self._call(request.model_spec.signature_name or DEFAULT,
                            {column: tf.make_ndarray(tensor) for column, tensor in request.inputs.items()})
-        else:
-            super().warm_up()
+        super().warm_up()
 
     def count_attention(self, inputs: Arrays, longest: int) -> int:
         if "layers" not in inputs or not self._config:

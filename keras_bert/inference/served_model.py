@@ -1,7 +1,6 @@
 """A loaded model as the server calls it, whatever runs it, and how its requests are joined and divided by rows."""
 
 import abc
-import contextlib
 import ctypes
 import dataclasses
 import math
@@ -109,26 +108,23 @@ class ServedModel(abc.ABC):
         trim()
 
     def warm_up(self) -> None:
-        """Runs the model once, because the first call is slow."""
-        self._warm_up(DEFAULT)
-
-    def warm_up_others(self) -> None:
-        """Runs the other signatures of texts once: in export/text_model.py `explain`, whose first call takes longer
-        than the first answer, and those of prompts."""
-        for name in sorted(self.signatures.keys() - {DEFAULT}):
-            self._warm_up(name)
+        """Runs each signature once, because its first call is slow and may delay others. A signature that fails is left
+        to its first caller, who gets the error; but if `serving_default` fails, raises its error."""
+        for name in sorted(self.signatures, key=lambda name: (name != DEFAULT, name)):
+            try:
+                self._warm_up(name)
+            except RequestError:  # of a model that wants other values
+                continue
+            except Exception:
+                if name == DEFAULT:
+                    raise
 
     def _warm_up(self, name: str) -> None:
-        """Runs a signature with a short text for each input but `layers`; not if its inputs are something else."""
-        if name not in self.signatures:
-            return
-        specs = self.signatures[name].inputs
-        if all(spec.shape and (spec.dtype == STRING or column == "layers") for column, spec in specs.items()):
-            inputs = {column: np.full([size or 1 for size in spec.shape or ()],
-                                      b"warm up" if spec.dtype == STRING else 0, spec.dtype)
-                      for column, spec in specs.items()}
-            with contextlib.suppress(RequestError):  # the strings of this model are not texts
-                self._call(name, inputs)
+        """Runs a signature with one row of short texts, masks of 1 and other numbers of 0."""
+        self._call(name, {
+            column: np.full([size or 1 for size in spec.shape or ()],
+                            b"warm up" if spec.dtype == STRING else "mask" in column, spec.dtype)
+            for column, spec in self.signatures[name].inputs.items()})
 
     def run(self, name: str, requests: list[Arrays]) -> list[Arrays]:
         """Returns the outputs of requests with the same `batch_key`, each as if its request had been sent alone. Raises

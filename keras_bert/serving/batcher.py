@@ -157,7 +157,7 @@ class Batcher(Generic[Work, Result]):
         self._timeout_s, self._parallel = timeout_s, parallel
         self._small, self._large = _Lane[Work, Result](), _Lane[Work, Result]()
         self._turns = [self._small, self._large]  # the lane whose turn is next, then the other
-        self._running: set[_Waiting[Work, Result]] = set()
+        self._running: dict[_Waiting[Work, Result], float] = {}  # and when it began
         self._arrived, self._last_end, self._last_size = asyncio.Event(), 0.0, 0
 
     def __len__(self) -> int:
@@ -173,6 +173,11 @@ class Batcher(Generic[Work, Result]):
     def abandoned(self) -> int:
         """The number of parts that run although nobody waits for them."""
         return sum(waiting.future.cancelled() for waiting in self._running)
+
+    @property
+    def is_late(self) -> bool:
+        """True if a batch runs longer than the timeout, when what runs it should have ended it."""
+        return perf_counter() - min(self._running.values(), default=math.inf) > self._timeout_s
 
     @contextlib.contextmanager
     def queue(self, parts: Sequence[Part[Work]]) -> Iterator[list[asyncio.Future[BatchResult[Result]]]]:
@@ -209,10 +214,10 @@ class Batcher(Generic[Work, Result]):
         while True:
             await self._wait()
             if batch := self._next_batch():
-                self._running.update(batch)
                 full = [lane for lane in self._turns if lane.waiting]
                 await self._run_batch(batch)
-                self._running.difference_update(batch)
+                for waiting in batch:
+                    del self._running[waiting]
                 for lane in self._turns:
                     lane.measure(sum(waiting.part.tokens for waiting in batch if waiting.lane is lane), lane in full)
                 self._last_end, self._last_size = perf_counter(), len(batch)
@@ -257,6 +262,7 @@ class Batcher(Generic[Work, Result]):
 
     async def _run_batch(self, batch: list[_Waiting[Work, Result]]) -> None:
         start = perf_counter()
+        self._running.update(dict.fromkeys(batch, start))
         try:
             results = await self._run([waiting.part.work for waiting in batch])
         except Exception as error:

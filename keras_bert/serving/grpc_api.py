@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import resource
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -53,7 +54,10 @@ async def start_server(models: ModelServer, address: str) -> grpc.aio.Server:
         ("PredictionService", "GetModelMetadata", get_model_metadata_pb2.GetModelMetadataRequest, _metadata),
         ("ModelService", "GetModelStatus", get_model_status_pb2.GetModelStatusRequest, _status)]
     server = grpc.aio.server(options=[
-        *_CONNECTIONS.items(), ("grpc.so_reuseport", 1), ("grpc.max_receive_message_length", settings.max_body),
+        *_CONNECTIONS.items(), ("grpc.so_reuseport", 1),
+        # HTTP has three quarters of the descriptors; models and refusals need some, too.
+        ("grpc.max_allowed_incoming_connections", resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8),
+        ("grpc.max_receive_message_length", settings.max_body),
         ("grpc.max_connection_age_grace_ms", int(1000 * (settings.body_timeout_s + settings.timeout_s)))])
     server.add_generic_rpc_handlers([
         grpc.method_handlers_generic_handler(f"tensorflow.serving.{service}", {

@@ -23,6 +23,7 @@ MAX_PATH = 1000  # characters; Python converts at most 4,300 digits to a number
 _PIECE = 2**16  # bytes of a response that are sent at a time, or of a body that are decompressed
 _STEP = 2**20  # bytes of content, at most, that come from it before they are counted
 _MAX_MEMBERS = 1000  # of a gzip body; each costs time, and the smallest has 20 bytes
+_CUT = 499  # nginx's status for a client that has disconnected before it has the whole response
 _GZIP = 31  # `wbits` of zlib
 
 
@@ -112,10 +113,10 @@ async def answering(request: Request, seconds: float) -> AsyncIterator[None]:
 class RequestMiddleware:
     """ASGI application around the router: logs each request, checks its path and its header `Host`, gives it memory of
     the budget until its response has been sent, and answers its errors. Endpoints find the server in `request.app`, and
-    the log entry, the memory and the connection in `request.state`. A response closes the connection if the request's
-    body has not been read to its end, because the rest may never come. Responses are sent in pieces, to notice a client
-    that does not read them. HEAD is GET without the body (RFC 9110, section 9.3.2). Starlette's own middleware is not
-    used, because each layer passes on all messages once more."""
+    the log entry, the memory and the connection in `request.state`. A response closes the connection while the server
+    drains, and if the request's body has not been read to its end, because the rest may never come. Responses are sent
+    in pieces, to notice a client that does not read them. HEAD is GET without the body (RFC 9110, section 9.3.2).
+    Starlette's own middleware is not used, because each layer passes on all messages once more."""
 
     def __init__(self, router: ASGIApp, server: ModelServer) -> None:
         self.server, self._router = server, router
@@ -123,20 +124,22 @@ class RequestMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers, path, method = dict(scope["headers"]), scope["path"], scope["method"]
         is_complete = headers.get(b"content-length", b"0") == b"0" and b"transfer-encoding" not in headers
+        connection: Protocol = scope["state"]["connection"]
         has_started = False
 
         async def send_and_record(message: Message) -> None:
             nonlocal has_started
             if message["type"] == "http.response.start":
                 has_started, entry.status = True, message["status"]
-                if not is_complete:
+                if not is_complete or self.server.draining:
                     message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
                 return await send(message)
             body = message.get("body", b"") if method != "HEAD" else b""
-            entry.bytes += len(body)
             for start in range(0, max(1, len(body)), _PIECE):
-                more_body = start + _PIECE < len(body) or message.get("more_body", False)
-                await send({**message, "body": body[start:start + _PIECE], "more_body": more_body})
+                piece, more_body = body[start:start + _PIECE], start + _PIECE < len(body) or message.get("more_body")
+                await send({**message, "body": piece, "more_body": more_body})
+                await connection.flow.drain()
+                entry.bytes += 0 if connection.is_cut else len(piece)
 
         async def receive_and_record() -> Message:
             nonlocal is_complete
@@ -154,11 +157,14 @@ class RequestMiddleware:
                 self._check_path_and_host(path, headers)
                 await self._router(scope, receive_and_record, send_and_record)
             except ClientDisconnect:
-                entry.status = 499  # nginx's status for a client that has disconnected
+                entry.status = _CUT
             except (Exception, asyncio.CancelledError) as error:
                 if has_started:
+                    entry.status = _CUT
                     raise
                 await respond_exception(Request(scope), error)(scope, receive, send_and_record)
+            if connection.is_cut:
+                entry.status = _CUT
 
     def _check_path_and_host(self, path: str, headers: Mapping[bytes, bytes]) -> None:
         if len(path) > MAX_PATH:

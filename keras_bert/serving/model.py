@@ -22,14 +22,13 @@ _OBSERVE_S = 0.1  # seconds between two updates of the metrics of what waits
 
 
 class ModelServer:
-    """The models of a server, and the rules that REST and gRPC share. If it `accepts_at_once`, requests come before the
-    models are loaded. While it is `draining`, nobody should send it new requests. Once it is `stopping`, it accepts
-    none. `memory` is for all requests together."""
+    """The models of a server, and the rules that REST and gRPC share. While it is `draining`, nobody should send it new
+    requests. Once it is `stopping`, it accepts none. `memory` is for all requests together."""
 
-    def __init__(self, settings: Settings, accepts_at_once: bool) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings, self.draining, self.stopping = settings, False, False
         self.memory = MemoryBudget(settings.memory)
-        self.models = {name: Model(name, path, settings, accepts_at_once) for name, path in settings.models.items()}
+        self.models = {name: Model(name, path, settings) for name, path in settings.models.items()}
 
     async def load(self) -> None:
         """Begins to write the metrics and to watch the models' folders. Returns when each has been checked."""
@@ -48,6 +47,10 @@ class ModelServer:
         """Returns True if the model of that name, by default each model, is served, and the server is not draining."""
         return not self.draining and all(self.models[each].current for each in ([name] if name else self.models))
 
+    def is_late(self) -> bool:
+        """Returns True if a batch of a model runs longer than `timeout_s`."""
+        return any(model.current and model.current.batcher.is_late for model in self.models.values())
+
     def check_access(self, authorization: bytes, field: str) -> None:
         """Raises a `RequestError` if the header or metadata `field` has the wrong token, or the server is stopping."""
         if self.settings.token:
@@ -58,7 +61,7 @@ class ModelServer:
                 problem = f"the token in the {field} is wrong" if is_bearer else f"the {field} must be 'Bearer TOKEN'"
                 raise RequestError(401, problem, {"WWW-Authenticate": "Bearer"})
         if self.stopping:
-            raise RequestError(503, "the server is stopping", {"Retry-After": "1", "Connection": "close"})
+            raise RequestError(503, "the server is stopping", {"Retry-After": "1"})
 
     def find(self, name: str, entry: Entry) -> "Model":
         """Returns the model of that name, and records the name in the log entry; or raises a `RequestError`."""
@@ -69,17 +72,15 @@ class ModelServer:
 
 
 class Model:
-    """The versions of one model. The largest version under the path that can be loaded is served: `current`. What only
-    the page asks for is warmed up before a version answers, because answers wait for it; if no other version or worker
-    answers meanwhile (`accepts_at_once`), it is warmed up afterwards."""
+    """The versions of one model. The largest version under the path that can be loaded is served: `current`."""
 
-    def __init__(self, name: str, path: str, settings: Settings, accepts_at_once: bool = True) -> None:
+    def __init__(self, name: str, path: str, settings: Settings) -> None:
         self.name, self.path, self.created = name, path, int(time.time())  # in Unix seconds
         self.is_empty = False  # True if there is no version in the folder
         self.current: LoadedVersion | None = None
         # The state of each version, a name of `ModelVersionStatus`, and a message that describes an error, or "".
         self.states: dict[int, tuple[str, str]] = {}
-        self._settings, self._accepts_at_once = settings, accepts_at_once
+        self._settings = settings
         self._failed: dict[int, list] = {}  # fingerprints of the versions that could not be loaded
         self._is_checked = asyncio.Event()  # set when all versions in the folder have been tried, or one is served
         self._tasks: set[asyncio.Task] = set()
@@ -174,9 +175,6 @@ class Model:
             return False
         gc.freeze()  # else, every few seconds, Python would look for cycles in TensorFlow and the graph, for 0.6 s
         version = LoadedVersion(self.name, number, model, self._settings)
-        warming_up = self._start(self._warm_up_others(version))
-        if self.current or not self._accepts_at_once:
-            await warming_up
         self._serve(version)
         self._failed.pop(number, None)
         self.states[number] = "AVAILABLE", ""
@@ -208,15 +206,6 @@ class Model:
         self._tasks.add(task)  # asyncio itself keeps no reference to a task
         task.add_done_callback(self._tasks.discard)
         return task
-
-    async def _warm_up_others(self, version: LoadedVersion) -> None:
-        """Warms up what few ask for."""
-        try:
-            with version:
-                await asyncio.to_thread(version.model.warm_up_others)
-        except Exception as error:  # the version answers nevertheless
-            logger.warning({"event": "warning", "model": self.name, "version": version.number,
-                            "message": f"warm-up: {_describe(error)}"})
 
     async def _unload(self, version: LoadedVersion) -> None:
         """Waits until the requests on a version have ended, then closes it."""

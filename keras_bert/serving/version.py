@@ -31,9 +31,9 @@ class LoadedVersion:
         self._classes = orjson.dumps(model.labels) if model.labels else b""
         self._threads = concurrent.futures.ThreadPoolExecutor(model.parallel)
         self._batch_tokens, delay = model.batching(settings.max_batch_tokens, settings.batch_timeout_ms / 1000)
-        self._batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue, settings.timeout_s,
+        self.batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue, settings.timeout_s,
                                 model.parallel)
-        self._batching = asyncio.create_task(self._batcher.work())
+        self._batching = asyncio.create_task(self.batcher.work())
 
     def __enter__(self) -> "LoadedVersion":
         self.leases += 1
@@ -91,7 +91,7 @@ class LoadedVersion:
                          memory: RequestMemory) -> Arrays:
         outputs: list[Arrays] = []
         size, done, rows = 0, 0, sum(count_rows(inputs) for inputs, _ in parts)
-        queue = self._batcher.queue([Part((signature, inputs), self.model.batch_key(signature, inputs),
+        queue = self.batcher.queue([Part((signature, inputs), self.model.batch_key(signature, inputs),
                                           max(1, tokens)) for inputs, tokens in parts])
         compute_ms = 0.0
         try:
@@ -109,7 +109,7 @@ class LoadedVersion:
                     self._check_output(size, done, rows)
         except Overloaded as error:
             metrics.REJECTED(self._name).inc()
-            raise RequestError(429, f"{self._name} is busy: {len(self._batcher)} requests with {self._batcher.tokens} "
+            raise RequestError(429, f"{self._name} is busy: {len(self.batcher)} requests with {self.batcher.tokens} "
                                     "tokens wait", {"Retry-After": str(error.retry_after)}) from None
         return await tensors.in_thread_if_large(size, self.model.join, signature, outputs)
 
@@ -134,7 +134,7 @@ class LoadedVersion:
     @property
     def queue(self) -> tuple[int, int, int]:
         """The requests and the tokens that wait, and the requests that run although nobody waits for the answer."""
-        return len(self._batcher), self._batcher.tokens, self._batcher.abandoned
+        return len(self.batcher), self.batcher.tokens, self.batcher.abandoned
 
     def _stop_joining(self, signature: str) -> None:
         """From now on, runs requests of the signature one by one; logs it the first time."""

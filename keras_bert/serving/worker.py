@@ -10,7 +10,7 @@ import socket
 import sys
 from typing import cast
 
-from keras_bert.serving import logs
+from keras_bert.serving import ALIVE, LATE, READY, logs
 from keras_bert.startup import quiet_tensorflow
 
 logs.configure(pipe=2)
@@ -29,13 +29,14 @@ SWITCH_S = 0.001  # seconds between switches of threads, so that the event loop 
 def main(descriptor: int, accepts_at_once: int) -> None:
     """Serves on the socket with this file descriptor until the supervisor, which listens on it, stops it or has ended.
     Accepts connections when the models are loaded or, if `accepts_at_once`, before. Standard input is a socket to the
-    supervisor: it has the settings, one line of JSON, and ends with the supervisor. This process writes to it when it
-    is ready."""
+    supervisor: it has the settings, one line of JSON, then heartbeats, and ends with the supervisor. This process
+    writes `READY` to it when it is ready, and answers heartbeats by `ALIVE` or, if a batch runs longer than
+    `--timeout_s`, by `LATE`."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
     sys.setswitchinterval(SWITCH_S)
     quiet_tensorflow()
-    models = ModelServer(Settings(**json.loads(sys.stdin.readline())), bool(accepts_at_once))
+    models = ModelServer(Settings(**json.loads(sys.stdin.readline())))
     if models.settings.tensorflow:
         import_tensorflow()
     config = uvicorn.Config(
@@ -63,23 +64,30 @@ async def _serve(models: ModelServer, http: uvicorn.Server, listener: socket.soc
     drain, stop = asyncio.Event(), asyncio.Event()
 
     def stop_at_once() -> None:
-        loop.remove_reader(0)
         drain.set()
         stop.set()
 
+    def answer_supervisor() -> None:
+        with contextlib.suppress(OSError):
+            if os.read(0, 1024):
+                os.write(0, LATE if models.is_late() else ALIVE)
+                return
+        loop.remove_reader(0)  # it has ended
+        stop_at_once()
+
+    loop.add_reader(0, answer_supervisor)
     loading = asyncio.create_task(models.load())
     if not accepts_at_once:
         await loading
     loop.add_signal_handler(signal.SIGTERM, drain.set)
     loop.add_signal_handler(signal.SIGINT, stop_at_once)
-    loop.add_reader(0, stop_at_once)  # standard input has ended
     rpc = None
     if settings.grpc_port is not None:
         from keras_bert.serving.grpc_api import start_server  # it imports TensorFlow
 
         rpc = await start_server(models, format_address(settings.host, settings.grpc_port))
     serving = asyncio.create_task(http.serve([listener]))
-    loading.add_done_callback(lambda _: os.write(0, b"\n"))
+    loading.add_done_callback(lambda _: os.write(0, READY))
     await drain.wait()
     models.draining = True
     with contextlib.suppress(TimeoutError):

@@ -11,7 +11,6 @@ import numpy as np
 if TYPE_CHECKING:  # matplotlib is optional
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.image import AxesImage
 
 Metrics = dict[str, Any]  # of `metrics.json`
 Picture = tuple[str, str, Callable[["Figure", Metrics], None]]  # the file, the metric that it needs, what draws it
@@ -200,44 +199,6 @@ def _calibration(figure: "Figure", metrics: Metrics) -> None:
     lower.minorticks_off()
 
 
-def _attention(figure: "Figure", metrics: Metrics) -> None:
-    tokens = [_line(token) for token in metrics["attention"]["tokens"]]
-    attention = np.array(metrics["attention"]["layers"])  # [layers, heads, from, to]
-    layers, heads, length, _ = attention.shape
-    layer_names = [f"layer {layer}" for layer in range(1, layers + 1)]
-
-    # All heads in one image; the gaps between them are NaN, which is not drawn.
-    step = length + max(1, length // 8)
-    grid = np.full((layers, step, heads, step), np.nan)
-    grid[:, :length, :, :length] = attention.transpose(0, 2, 1, 3)
-    grid = grid.reshape(layers * step, heads * step)[:length - step, :length - step]
-    side = max(80, length) / INCH
-    small = figure.add_axes((0, 0, heads * side, layers * side))
-    _map(small, grid, "Every head: tokens from top to bottom attend to tokens from left to right")
-    centres = np.arange(max(layers, heads)) * step + (length - 1) / 2
-    small.set_yticks(centres[:layers], layer_names)
-    small.set_xticks(centres[:heads], [f"head {head}" for head in range(1, heads + 1)])
-    small.set_facecolor(PALE)
-
-    size, height = max(2.6, 13 * length / INCH), 13 * layers / INCH
-    top = layers * side + 1 + max(size, height)
-    mean = figure.add_axes((0, top - size, size, size))
-    _map(mean, attention[-1].mean(0), f"Layer {layers}, mean of its heads:\na row's token attends to …")
-    _name(mean, tokens, tokens, 9)
-    first = figure.add_axes((size + 1.2, top - height, size, height))
-    image = _map(first, attention.mean(1)[:, 0], f"{tokens[0]} attends to …,\nmean of a layer's heads")
-    _name(first, layer_names, tokens, 9)
-    figure.colorbar(image, cax=figure.add_axes((2 * size + 1.4, top - 2.6, 0.15, 2.6)),
-                    ticks=[0.01, 0.03, 0.1, 0.3, 1], format="{x:.0%}").minorticks_off()
-
-
-def _map(axes: "Axes", shares: np.ndarray, title: str) -> "AxesImage":
-    """Draws a heat map of shares; those under 1% look like 1%."""
-    axes.set_title(title)
-    axes.tick_params(length=0, top=False, bottom=False, left=False, labeltop=True, labelbottom=False)
-    return axes.imshow(np.clip(shares, 0.01, 1), cmap=SHARES, norm="log", vmin=0.01, vmax=1, aspect="auto")
-
-
 def _name(axes: "Axes", rows: list[str], columns: list[str], fontsize: float) -> None:
     axes.set_yticks(range(len(rows)), [_line(row) for row in rows], fontsize=fontsize)
     axes.set_xticks(range(len(columns)), [_line(column) for column in columns], fontsize=fontsize, rotation=90)
@@ -255,6 +216,5 @@ FINE_TUNING = (
     ("confusion_matrix", "confusions", _matrix),
     ("labels", "labels", _labels),
     ("calibration", "calibration", _calibration),
-    ("attention", "attention", _attention),
 )
 PRETRAINING = (("pretraining_curve", "history", _pretraining_curve),)

@@ -10,9 +10,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-from keras import ops
-
 from keras_bert.arguments import as_flags
 from keras_bert.files.json_files import write_json
 from keras_bert.inference.fine_tuned import FineTuned
@@ -46,7 +43,7 @@ def write_report(folder: str, model: FineTuned, encoded: Encoded, progress: Prog
                "command": shlex.join(["keras-bert", "finetune", *as_flags(given)]) if not is_in_memory else None,
                # What `evaluate` must be given too, see `TaskModel.encode`.
                "columns": {name: given[name] for name in ("data_format", "out_of_scope_label") if name in given},
-               **description, "versions": VERSIONS, "attention": attention(model, encoded)}
+               **description, "versions": VERSIONS}
     drawn = write_metrics(folder, metrics, pictures.FINE_TUNING)
     with open(os.path.join(folder, "README.md"), "w", encoding="utf-8") as file:
         file.write(model_card(metrics, [os.path.basename(path) for path in drawn]))
@@ -61,25 +58,6 @@ def write_metrics(folder: str, metrics: dict[str, Any], table: Sequence[pictures
     except ImportError as error:
         print(error, file=sys.stderr)
         return []
-
-
-# The attention picture shows a text with this many tokens, if there is one, and otherwise the shortest.
-_TOKENS = range(6, 17)
-# Of longer texts, it shows the beginning: the numbers in metrics.json grow with the square of the tokens.
-_MAX_TOKENS = 32
-
-
-def attention(model: FineTuned, encoded: Encoded) -> dict[str, list]:
-    """Returns the attention in a short example: `tokens`, and `layers`, [layer][head][token][token] as lists."""
-    batches = encoded.batched(model.tokenizer)
-    shortest = int(np.argmin(batches.lengths))
-    inputs = batches.inputs([next((i for i, length in enumerate(batches.lengths) if length in _TOKENS), shortest)])
-    length = inputs["input_mask"].reshape(-1, inputs["input_mask"].shape[-1])[0].sum()
-    shown = [*range(min(length, _MAX_TOKENS) - 1), length - 1]  # the last is [SEP]
-    inputs = {name: values.reshape(-1, values.shape[-1])[:1, shown] for name, values in inputs.items()}
-    layers = model.model.bert.encode(inputs, return_attention=True).attention_probabilities
-    return {"tokens": [model.tokenizer.vocabulary[i] for i in inputs["input_word_ids"][0]], "layers": [
-        np.round(ops.convert_to_numpy(ops.cast(layer[0], "float32")).astype(float), 4).tolist() for layer in layers]}
 
 
 MAX_ROWS = 10  # of a table of classes
