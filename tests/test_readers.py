@@ -175,6 +175,7 @@ def excel(separator, encoding="utf-8-sig"):
     ("doccano_tag.jsonl", TEXT | {"label": [[0, 3, "PER"]]}, TAGS, ""),
     ("doccano_tag.jsonl", TEXT | {"entities": [{"label": "PER", "start_offset": 0, "end_offset": 3}]}, TAGS, ""),
     ("label_studio_tag.json", [TEXT | {"label": [{"start": 0, "end": 3, "text": "Ada", "labels": ["PER"]}]}], TAGS, ""),
+    ("label_studio_tag.json", [TEXT | {"annotation_id": 7}, TEXT | {"label": [ENTITY]}], 11 * ["O"], ""),
     ("label_studio.json", {"annotations": [{"result": []}], "data": {"text": "Ada"}},
      "there is no column 'text'; the columns are annotations, data, data.text; of Label Studio, export JSON-M", ""),
     ("prodigy_tag.jsonl", PRODIGY | {"answer": "accept"}, TAGS, ""),

@@ -131,7 +131,8 @@ def read_table(path: Path | Rows, required: Iterable[str | None] = (), kind: str
     records = at_least_one(itertools.starmap(functools.partial(Record, path), rows),
                            f"{path}: must have rows; it has only a header: {', '.join(columns)}")
     if "_task_hash" in columns:  # an export of Prodigy, with the answers of annotators
-        records = (row for row in records if row.one_of("answer", ["accept"], "accept", "; leave out the others"))
+        cure = "; leave out the others by prodigy db-out --answer accept"
+        records = (row for row in records if row.one_of("answer", ["accept"], "accept", cure))
     may_be_quoted = not kind and not isinstance(path, Rows) and suffix_of(path) == ".tsv"  # no published format
     records = _watch_for_quotes(path, records) if may_be_quoted else records
     return columns, records if (unread := _UNREAD.get()) is None else _watch_columns(columns, records, unread)

@@ -188,7 +188,10 @@ def _read_rows(path: Path | Rows) -> Iterator[TaggedExample | TaggedText]:
     check_columns(path, columns, ["text"] * (name not in columns), "; pass words and tags, or text and entities")
     column = next((each for each in ("entities", "spans", "label", "labels") if {each, "text"} <= {*columns}), "")
     for row in rows:
-        if isinstance(entities := row.values.get(column), list) and all(isinstance(x, list | dict) for x in entities):
+        entities = row.values.get(column)
+        if entities is None and "annotation_id" in columns:  # Label Studio leaves out the key if there are no entities
+            entities = []
+        if isinstance(entities, list) and all(isinstance(x, list | dict) for x in entities):
             row.values["entities"] = list(map(_as_object, entities))
         if "entities" in row.values:
             text = row.text("text", labelled=True)

@@ -19,7 +19,7 @@ from google.protobuf.json_format import MessageToDict
 from keras_bert.arguments import AggregationStrategy, Path, check_rules
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, Option
-from keras_bert.files.digests import file_digest
+from keras_bert.files.digests import check_files, file_digest
 from keras_bert.files.json_files import Record
 from keras_bert.inference import served_model
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, ServedModel, Signature, Spec
@@ -27,6 +27,7 @@ from keras_bert.tasks import TASKS, Embed, Span, read_labels, restored
 from keras_bert.tasks.base import Display
 
 _MARK = "keras_bert_row_wise.json"
+_SMALL = "saved_model.pb", "assets/vocab.txt", "assets/labels.json", "assets/bert_config.json"  # compared when loaded
 _BATCH = 32  # texts that `Exported` answers in a call
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
@@ -45,6 +46,7 @@ class SavedModel(ServedModel):
 
     def __init__(self, path: str, threads: int, row_wise: Iterable[str] = (), timeout_s: float | None = None,
                  warm_up: bool = False) -> None:
+        check_files(path, _SMALL)
         config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=threads, inter_op_parallelism_threads=threads)
         # These two passes over the graph delay the first answer and speed up no later one.
         passes = config.graph_options.rewrite_options

@@ -145,6 +145,9 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     differences += all_differences({CONFIG: settings})
     said = {name: settings[key] for key, name in _RULES.items() if key in settings}
     has_own_steps = "normalization" in said and own_steps(Rules(**said)).items() <= stored.items()
+    if not has_own_steps and any(step.get("pattern") == {"Regex": _CONTROLS} for step in _normalizers(stored)):
+        raise InputError(f"{folder}: {CONFIG} must have the rules of {TOKENIZER}, as convert wrote both; if the change "
+                         "is right, convert the model again")
     rules = said if has_own_steps else _rules(stored)
     if follows_steps or rules:
         differences += _other_steps(folder, stored, has_own_steps)
@@ -311,9 +314,6 @@ def _other_steps(folder: str, stored: dict, has_own_steps: bool) -> list[str]:
     steps = [*normalizers, (stored.get("pre_tokenizer") or {}).get("type")]
     problem = (f"the steps in {TOKENIZER} must be BertNormalizer, perhaps NFC, and BertPreTokenizer, not "
                f"{', '.join(map(str, steps))}")
-    if any(step.get("pattern") == {"Regex": _CONTROLS} for step in normalizers.values()):
-        raise InputError(f"{folder}: {CONFIG} must have the rules of {TOKENIZER}, as convert wrote both; if the change "
-                         "is right, convert the model again")
     if "BertNormalizer" not in steps:
         raise InputError(f"{folder}: {problem}; {INSTEAD}")
     expected = [*["Lowercase"] * (steps[0] == "Lowercase"), "BertNormalizer", *["NFC"] * ("NFC" in steps),
