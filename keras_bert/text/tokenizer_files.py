@@ -145,7 +145,8 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     differences += all_differences({CONFIG: settings})
     said = {name: settings[key] for key, name in _RULES.items() if key in settings}
     has_own_steps = "normalization" in said and own_steps(Rules(**said)).items() <= stored.items()
-    if not has_own_steps and any(step.get("pattern") == {"Regex": _CONTROLS} for step in _normalizers(stored)):
+    if follows_steps and not has_own_steps and any(
+            step.get("pattern") == {"Regex": _CONTROLS} for step in _normalizers(stored)):
         raise InputError(f"{folder}: {CONFIG} must have the rules of {TOKENIZER}, as convert wrote both; if the change "
                          "is right, convert the model again")
     rules = said if has_own_steps else _rules(stored)
