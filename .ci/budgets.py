@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 BUDGETS = {  # what: (at most, why as many)
     "lines of code, keras_bert and export": (17_335, "release 0.3, less 143"),
     "lines of docstrings, keras_bert and export": (4_125, "release 0.3, less 439"),
-    "lines of code, tests": (20_730, "release 0.3, less 1,798"),
+    "lines of code, tests": (20_735, "release 0.3, less 1,793"),
     "words, docs and READMEs": (43_650, "release 0.3, keys of other libraries' files, and tasks of one's own"),
     "pytest in `make test` / fixed work": (89, "0.55 of release 0.3"),
     ".ci/run / fixed work": (482, "0.55 of release 0.3"),

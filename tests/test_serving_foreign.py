@@ -14,6 +14,7 @@ import tensorflow as tf
 from serving_server import assert_same, write_function
 from tensorflow_serving.apis import predict_pb2
 
+from keras_bert.errors import InputError
 from keras_bert.inference.saved_model import SavedModel
 from keras_bert.inference.served_model import RequestError
 from keras_bert.serving import grpc_api, tensors
@@ -71,6 +72,9 @@ def test_the_mark_of_the_exporter_belongs_to_the_graph(tmp_path):
     assert marked.row_wise == {"serving_default", "encode"} and not marked.is_unmarked
     other = write_function(tmp_path / "other", serving_default=lambda text: {"size": tf.strings.length(text)})
     shutil.copytree(zoo.saved_model("tag") / "assets.extra", other / "assets.extra")
+    with pytest.raises(InputError, match="other: assets/bert_config.json must be as it was exported; it is missing; "):
+        SavedModel(str(other), 1)
+    (other / "assets.extra/sha256.json").unlink()  # as versions before 0.4 wrote it
     assert SavedModel(str(other), 1).row_wise == set()
 
 
