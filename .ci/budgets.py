@@ -21,7 +21,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).parents[1]
 BUDGETS = {  # what: (at most, why as many)
-    "lines of code, keras_bert and export": (17_335, "release 0.3, less 143"),
+    "lines of code, keras_bert and export": (17_340, "release 0.3, less 138"),
     "lines of docstrings, keras_bert and export": (4_125, "release 0.3, less 439"),
     "lines of code, tests": (20_735, "release 0.3, less 1,793"),
     "words, docs and READMEs": (43_650, "release 0.3, keys of other libraries' files, and tasks of one's own"),

@@ -51,15 +51,15 @@ def run(model: str, data: str, choose_threshold: bool = False, normalization: No
 
 
 def _tables(task: str, scores: dict[str, Any], texts: int) -> str:
-    from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, describe_texts, describe_threshold, shown_scores
+    from keras_bert.tasks import score_names as names
 
-    shown = shown_scores(task, scores)
+    shown = names.shown_scores(task, scores)
     classes = scores.get("classes") or scores.get("entities") or scores.get("labels") or {}
     classes = {label: row for label, row in classes.items() if row["texts"]}
     width = max(map(len, [*shown, *classes]))
     lines = []
     if classes:
-        more = {key: OF_CLASSES[key] for key in ("average_precision", "threshold")
+        more = {key: names.OF_CLASSES[key] for key in ("average_precision", "threshold")
                 if key in next(iter(classes.values()))}
         lines += ["  ".join([f"{'class':{width}}  precision  recall     F1", *more.values(), "texts"])]
         lines += ["  ".join([f"{label:{width}}  {row['precision']:9.4f}  {row['recall']:6.4f} {row['f1']:6.4f}",
@@ -69,10 +69,10 @@ def _tables(task: str, scores: dict[str, Any], texts: int) -> str:
         lines += ["most frequent confusions (true label, predicted label, texts)"]
         lines += [f"{right:{width}}  {answer:{width}}  {texts:5}" for right, answer, texts in confusions[:10]] + [""]
     lines += [f"{name:{width}} {value:.4f}" for name, value in shown.items()]
-    if (measured := describe_texts(scores, texts)).endswith("in scope"):
-        lines.append(f"{'measured on':{width}} {measured}")
+    if names.count_scored(scores, texts) < texts:
+        lines.append(f"{'measured on':{width}} {names.describe_texts(scores, texts)}")
     if scope := scores.get("out_of_scope"):
-        lines.append(f"{'threshold':{width}} {describe_threshold(scope)}")
+        lines.append(f"{'threshold':{width}} {names.describe_threshold(scope)}")
     if "thresholds_chosen_here" in scores:
-        lines.append(f"{'thresholds':{width}} {THRESHOLDS[scores['thresholds_chosen_here']]}")
+        lines.append(f"{'thresholds':{width}} {names.THRESHOLDS[scores['thresholds_chosen_here']]}")
     return "\n".join(lines)

@@ -35,9 +35,14 @@ def describe_threshold(scope: dict[str, Any]) -> str:
     return f"{scope['threshold']:.4f}: rejects {rejected}"
 
 
+def count_scored(scores: dict[str, Any], texts: int) -> int:
+    """Returns how many of the `texts` have scores: those out of scope have no class."""
+    return sum(row["texts"] for row in scores["classes"].values()) if "classes" in scores else texts
+
+
 def describe_texts(scores: dict[str, Any], texts: int, kind: str = "") -> str:
-    """Describes which of the `texts` have scores: those out of scope have no class. `kind` is an adjective."""
-    scored = sum(row["texts"] for row in scores["classes"].values()) if "classes" in scores else texts
+    """Describes which of the `texts` have scores. `kind` is an adjective."""
+    scored = count_scored(scores, texts)
     return f"{texts:,} {kind}{plural('text', texts)}" if scored == texts else (
         f"the {scored:,} of {texts:,} {kind}texts that are in scope")
 
