@@ -339,6 +339,8 @@ class Task:
     def count_nfd(self, examples: Sequence, tokenizer: BertTokenizer) -> int:
         """Returns the number of examples that would have fewer [UNK], or as many and fewer tokens, in NFC."""
         texts = [text for text in map(" ".join, map(self.all_texts, examples)) if not is_normalized("NFC", text)]
+        if not texts:  # nearly always; the rest would take longer than to tokenize a short text
+            return 0
         now, better = ([(ids.count(tokenizer.unk_id), len(ids)) for ids in each.ids(texts)]
                        for each in (tokenizer, tokenizer.with_normalization("NFC")))
         return sum(tokens > fewer for tokens, fewer in zip(now, better))
