@@ -45,8 +45,9 @@ def outputs(model: Any, kind: str, inputs: dict[str, np.ndarray]) -> dict[str, n
 
 
 def prove(source: Source, weights: Weights, changed: Sequence[str], target: Format, folder: str) -> str:
-    """Returns a line that says what the source's library and the model in the folder answered alike, or why they were
-    not compared: `changed` are the options that change answers. Raises an InputError if ids or outputs differ."""
+    """Compares the answers of the source's library with those of the model in the folder. Returns a line that says the
+    largest difference, or why they were not compared: `changed` are the options that change answers. Raises an
+    InputError if ids or outputs differ."""
     is_pair = source.format == "huggingface" and (
         source.settings.get("task") == "rerank" or source.settings.get("pairs") is True)
     name, ask = _LIBRARIES.get("pairs" if is_pair else source.format, ("", None))

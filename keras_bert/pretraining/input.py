@@ -86,7 +86,7 @@ class PretrainingRecords:
             seed: 0 or more.
             step: number of the first batch, from 0 over all epochs.
             shard, shards: returns part `shard`, from 0, of the `shards` equal, consecutive parts of each batch.
-            masking: masks the examples anew at each step. If None, the masks in the files are used.
+            masking: masks the examples, differently at each step. If None, the masks in the files are used.
             once: if True, examples after the first epoch, which fill up its last batch, have the weight 0.
 
         Returns:

@@ -63,7 +63,7 @@ ABANDONED = cache(_Gauge(
 VERSION = cache(_Gauge("keras_bert_version_workers", "Workers that serve the version.", ["model", "version"]).labels)
 FAILED = cache(Counter("keras_bert_load_failures", "Versions that could not be loaded.", ["model"]).labels)
 DROPPED = Counter("keras_bert_dropped_log_lines", "Lines of the log that nobody read in time.")
-LOST = Counter("keras_bert_lost_workers", "Workers that were replaced, as they died or hung.", ["cause"]).labels
+LOST = Counter("keras_bert_lost_workers", "Workers that were replaced because they died or hung.", ["cause"]).labels
 for cause in ("died", "hung"):
     LOST(cause).inc(cause == os.environ.get(_LOST))
 

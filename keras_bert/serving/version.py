@@ -32,7 +32,7 @@ class LoadedVersion:
         self._threads = concurrent.futures.ThreadPoolExecutor(model.parallel)
         self._batch_tokens, delay = model.batching(settings.max_batch_tokens, settings.batch_timeout_ms / 1000)
         self.batcher = Batcher(self._run_batch, self._batch_tokens, delay, settings.max_queue, settings.timeout_s,
-                                model.parallel)
+                               model.parallel)
         self._batching = asyncio.create_task(self.batcher.work())
 
     def __enter__(self) -> "LoadedVersion":
@@ -92,7 +92,7 @@ class LoadedVersion:
         outputs: list[Arrays] = []
         size, done, rows = 0, 0, sum(count_rows(inputs) for inputs, _ in parts)
         queue = self.batcher.queue([Part((signature, inputs), self.model.batch_key(signature, inputs),
-                                          max(1, tokens)) for inputs, tokens in parts])
+                                         max(1, tokens)) for inputs, tokens in parts])
         compute_ms = 0.0
         try:
             with queue as results:

@@ -14,11 +14,11 @@ _MOST_FREQUENT = 5  # unknown words that are named
 _SHOWN = 40  # characters of a name
 MAX_UNKNOWN = 0.05  # of the tokens
 # Words with a letter, no digit, and nothing of scripts without spaces between words (Thai, Lao, Burmese, Khmer, kana),
-# in linear time; and the maximum share of these that are split into three or more tokens. Measured
-# shares, and tokens per word: English texts 0.00 to 0.06 (1.0 to 1.2) with Google's uncased English vocabulary, 0.02 to
-# 0.09 (1.1 to 1.4) with the multilingual one, 0.29 to 0.50 (2.1 to 2.7) with KoELECTRA's; Korean 0.07 to 0.22 (1.4 to
-# 1.9) with KoELECTRA's, 0.28 to 0.51 (2.2 to 2.7) with the multilingual one, 0.58 to 0.75 with the English one; German
-# 0.15 to 0.18 (1.6) with the multilingual one, 0.29 to 0.33 (2.0 to 2.2) with the English one.
+# in linear time; and the maximum share of these that are split into three or more tokens. Measured shares, and tokens
+# per word: English texts 0.00 to 0.06 (1.0 to 1.2) with Google's uncased English vocabulary, 0.02 to 0.09 (1.1 to 1.4)
+# with the multilingual one, 0.29 to 0.50 (2.1 to 2.7) with KoELECTRA's; Korean 0.07 to 0.22 (1.4 to 1.9) with
+# KoELECTRA's, 0.28 to 0.51 (2.2 to 2.7) with the multilingual one, 0.58 to 0.75 with the English one; German 0.15 to
+# 0.18 (1.6) with the multilingual one, 0.29 to 0.33 (2.0 to 2.2) with the English one.
 _WORD = re.compile(r"(?=\D*[^\W\d])[^\d\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]+")
 _MAX_SPLIT = 0.25
 

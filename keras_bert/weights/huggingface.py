@@ -292,7 +292,7 @@ FORMAT = Format("huggingface", recognise, read, write, tuple(TYPES["bert"].archi
 
 def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: int | None, positions: int) -> None:
     """Writes the files of a tokenizer. Inputs are truncated to `max_length`; if it is None, to the tokenizer's, at most
-    `positions`. The class is the one that follows `tokenizer.json` in every version of transformers."""
+    `positions`. All versions of transformers follow `tokenizer.json` for the tokenizer's class."""
     if tokenizer is None:
         return
     native.write_tokenizer(tokenizer, folder)
