@@ -7,6 +7,7 @@
 # make lint         ruff, mypy, and the budgets of lines and words
 # make docs         the documentation as a site, in build/docs
 # make constraints  the versions that all of these install, resolved again
+# make locks        what the images of Dockerfile and Dockerfile.litert install, of these versions, with hashes
 #
 # Everything is installed into .venv* here. PYTHON=python3.13 and TENSORFLOW=2.20 choose the versions.
 
@@ -47,7 +48,7 @@ export UV_COMPILE_BYTECODE = 1
 # The processes of the tests read what the first one compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint test-peers test-slow test-all test-newest docs wheel peers constraints clean
+.PHONY: demo test lint test-peers test-slow test-all test-newest docs wheel peers constraints locks clean
 
 demo: $(VENV)/installed
 	$(VENV)/bin/python examples/demo.py
@@ -120,6 +121,24 @@ constraints: $(UV)
 	        --constraints=build/tensorflow.txt \
 	        --universal --python-version=3.11 --no-annotate --quiet --upgrade \
 	        --custom-compile-command="make constraints" --output-file=constraints/tensorflow-$$version.txt; \
+	done
+
+# For the Python of the images, which are the same for both kinds of machines. setuptools builds this package.
+LOCK := UV_CONSTRAINT= $(UV) pip compile --constraints=constraints/tensorflow-2.21.txt --python-version=3.13 \
+    --no-annotate --no-header --quiet
+OF_LITERT := ai-edge-litert tokenizers numpy absl-py \
+    starlette pydantic-core uvicorn uvloop httptools orjson prometheus-client
+
+locks: $(UV)
+	$(LOCK) setup.py --extra=serve-grpc --extra=litert --python-platform=x86_64-manylinux_2_36 -o build/server.in
+	printf '%s\n' $(OF_LITERT) setuptools > build/litert.in
+	set -e; for lock in server litert; do \
+	    for machine in x86_64 aarch64; do \
+	        $(LOCK) build/$$lock.in --only-binary=:all: --generate-hashes --python-platform=$$machine-manylinux_2_36 \
+	            -o build/$$lock.$$machine; \
+	    done; \
+	    cmp build/$$lock.x86_64 build/$$lock.aarch64; \
+	    (echo "# Written by make locks; for pip install --require-hashes."; cat build/$$lock.x86_64) > docker/$$lock.txt; \
 	done
 
 clean:
