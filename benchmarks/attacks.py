@@ -23,6 +23,8 @@ clients: Java's HttpClient and curl ask for HTTP/2 (need java and curl).
 readers: clients that read 3, 50 and 120 kB/s (needs curl), and an answer of some MB.
 grpc: 400 connections that say nothing more than that they are gRPC's, while the worker may have 256 file descriptors.
 draining: 8 clients that keep their connections, while the server is stopped after 5 s (--drain_s).
+nginx: the configuration in docs/operating.md before two servers: connections that are kept, large bodies, slow clients,
+a full queue, a killed worker, a server that is stopped (needs nginx).
 
 To add an attack, write a function that takes an `Attacked` and yields rows, and add it to `ATTACKS`.
 """
@@ -38,9 +40,11 @@ import pathlib
 import random
 import re
 import resource
+import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -50,16 +54,17 @@ import serving
 TIMEOUT_S = 5
 HEADERS = {"one header of 64 MB": [b"a: ", *[b"x" * 2**16] * 1000],
            "400 MB of headers": [b"a: " + b"x" * 1000 + b"\r\n"] * 400_000}
-GRPC_PORT = 18500
-FLAGS = {"overload": [f"--timeout_s={TIMEOUT_S}"], "grpc": [f"--grpc_port={GRPC_PORT}"], "draining": ["--drain_s=5"]}
+GRPC_PORT, NGINX_PORT = 18500, 18580
+FLAGS = {"overload": [f"--timeout_s={TIMEOUT_S}"], "grpc": [f"--grpc_port={GRPC_PORT}"], "draining": ["--drain_s=5"],
+         "nginx": ["--drain_s=5", "--max_queue=8", "--body_timeout_s=2"]}
 POST = f"POST {serving.PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ".encode()
 
 
 class Attacked:
     """A server under attack: `port`, its `process`, the pid of its `worker`, and the `url` of its model."""
 
-    def __init__(self, process, port):
-        self.process, self.port, self.url = process, port, f"http://127.0.0.1:{port}{serving.PATH}"
+    def __init__(self, process, port, model):
+        self.process, self.port, self.model, self.url = process, port, model, f"http://127.0.0.1:{port}{serving.PATH}"
         self.worker = self.find_worker()
 
     def find_worker(self):
@@ -274,8 +279,9 @@ def readers(server):
 def grpc(server):
     resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (256, 256))
     os.kill(int(server.worker), signal.SIGKILL)
-    while server.find_worker() in (None, server.worker) or ask(server.port, "/readyz")[0] != 200:
+    while server.find_worker() in (None, server.worker):
         time.sleep(0.1)
+    wait_for(server.port)
     worker = server.find_worker()
     with contextlib.ExitStack() as stack:
         for _ in range(400):
@@ -287,16 +293,21 @@ def grpc(server):
                       (ask(server.port, "/healthz")[0], server.find_worker() == worker))
 
 
-def ask(port, path, connection=None):
-    """Returns the status and the header Connection of a request; (None, None) if the connection was lost."""
+def ask(port, path, connection=None, body=None, header="connection"):
+    """Returns the status and a header of a request's answer; (None, None) if the connection was lost."""
     connection = connection or serving.connect(port)
     try:
-        connection.request("GET", path)
+        connection.request("POST" if body else "GET", path, body)
         response = connection.getresponse()
         response.read()
-        return response.status, response.headers["connection"]
+        return response.status, response.headers[header]
     except OSError:
         return None, None
+
+
+def wait_for(port):
+    while ask(port, "/readyz")[0] != 200:
+        time.sleep(0.1)
 
 
 def draining(server):
@@ -321,9 +332,49 @@ def draining(server):
     yield compare("draining", "200 alone, the last with close", str(dict(answers)))
 
 
+@contextlib.contextmanager
+def proxied(*ports):
+    """Runs nginx at `NGINX_PORT` before the servers at these ports, with the configuration of the page."""
+    page = (pathlib.Path(__file__).parents[1] / "docs/operating.md").read_text(encoding="utf-8")
+    text = re.search(r"```nginx\n(.*?)```", page, re.DOTALL)[1].replace("listen 80", f"listen 127.0.0.1:{NGINX_PORT}")
+    text = re.sub(r"10\.0\.0\.(\d):8501", lambda server: f"127.0.0.1:{ports[int(server[1]) - 1]}", text)
+    with tempfile.TemporaryDirectory() as folder:
+        config = pathlib.Path(folder, "nginx.conf")
+        config.write_text(f"user root; daemon off; pid pid; events {{}} http {{ access_log off; {text} }}")
+        with subprocess.Popen(["nginx", "-p", folder, "-c", config, "-e", "errors"]) as process:
+            wait_for(NGINX_PORT)
+            yield
+            process.terminate()
+
+
+def nginx(server):
+    if not shutil.which("nginx"):
+        return print("nginx is not installed: left out")
+    small, large = b'{"instances": ["a"]}', json.dumps({"instances": ["some words of a text " * 20] * 32})
+    with serving.running(server.model, *FLAGS["nginx"]) as (_, port), proxied(server.port, port):
+        front = Attacked(server.process, NGINX_PORT, server.model)
+        statuses = repeat(2, lambda: ask(NGINX_PORT, "/v1/models")[0], seconds=2)
+        kept = sum(line.split()[2].endswith(f":{server.port:04X}") for line in open("/proc/net/tcp"))
+        yield compare("connections to the servers are kept", (True, [200]), (5 * kept < statuses.total(), [*statuses]))
+        got = [front.post(small + megabytes * 10**6 * b" ") for megabytes in (15, 17)]
+        yield compare("bodies of 15 and 17 MB", [200, 413], got)
+        with socket.create_connection(("127.0.0.1", NGINX_PORT)) as sock:
+            for part in (POST + b"%d\r\n\r\n" % len(small), small[:9], small[9:]):
+                time.sleep(2)
+                sock.sendall(part)
+            yield compare("a body in 4 s, where the server allows 2", "HTTP/1.1 200 OK", sock.recv(15).decode())
+        answers = repeat(24, lambda: ask(NGINX_PORT, serving.PATH, body=large, header="retry-after"))
+        yield compare("answers of a full queue", "200, 504, or 429 with Retry-After", str(dict(answers)))
+        threading.Timer(0.3, os.kill, [int(server.worker), signal.SIGKILL]).start()
+        yield compare("a worker is killed", "502 for what it had", str(repeat(4, lambda: front.post(large))))
+        wait_for(server.port)
+        threading.Timer(1, server.process.terminate).start()
+        yield compare("a server is stopped", "200 alone", str(dict(repeat(8, lambda: front.post(small), seconds=10))))
+
+
 ATTACKS = {"overload": overload, "gzip": bombs, "unread": unread, "headers": headers, "json": lists,
            "memory": memory, "connections": connections, "clients": clients, "readers": readers, "grpc": grpc,
-           "draining": draining}
+           "draining": draining, "nginx": nginx}
 
 
 def main():
@@ -331,7 +382,7 @@ def main():
     versions, rows = ruler.describe("tensorflow", "keras-bert-hub"), []
     for name in given.attacks:
         with serving.running(given.model, *FLAGS.get(name, ()), checkout=given.checkout) as (process, port):
-            for row in ATTACKS[name](Attacked(process, port)):
+            for row in ATTACKS[name](Attacked(process, port, given.model)):
                 line = ", ".join(f"{key} {value}" for key, value in row.items())
                 print(re.sub(r"(\.\d)\d+", r"\1", line), flush=True)
                 rows.append(row)

@@ -6,6 +6,7 @@ load for half an hour.
     keras-bert export litert --model=demo/model --output=demo/int8 --dtype=int8
     keras-bert export litert --model=demo/model --output=demo/float32
     python benchmarks/serving.py kinds --models=demo/int8,demo/float32,demo/answers --texts=demo/data/valid.tsv
+    python benchmarks/serving.py rates --models=demo/int8,demo/float32 --texts=demo/data/valid.tsv --rates=100,200,400
     python benchmarks/serving.py mixed --model=demo/answers --texts=demo/data/valid.tsv --minutes=10
     python benchmarks/serving.py soak --model=demo/answers --texts=demo/data/valid.tsv --folder=demo/model --minutes=30
     python benchmarks/serving.py kills --model=demo/answers --texts=demo/data/valid.tsv --kills=30
@@ -20,6 +21,9 @@ kinds: the same for folders of `export litert` and SavedModels, with the seconds
 answers, and the resident memory of all its processes afterwards. `share` is the rate of requests, divided by the rate
 of the same interpreters in one process, with as many threads as cores and the token ids ready
 (`in_process_per_second`).
+
+rates: requests of one text arrive at random (Poisson) at some rates per second, whether or not earlier ones have been
+answered; at most 1,000 wait at the same time. `share` were answered; their latency counts from the arrival.
 
 mixed: small, large, invalid and broken requests at once. The labels and probabilities of texts that are sent alone,
 before the test, are those that each request must get. Of 1,000 requests, 700 have one to five texts; 50 have 20 to 100;
@@ -145,6 +149,38 @@ def kinds(given):
             "ready_seconds": ready, "megabytes": megabytes} for count, row in zip(given.connections, measured)]
     ruler.print_table(f"by the number of connections, {given.seconds} seconds a row", rows)
     return versions, rows
+
+
+def rates(given):
+    bodies, spawn = bodies_of(given), multiprocessing.get_context("spawn")
+    versions, rows = ruler.describe("tensorflow", "keras-bert-hub", "ai-edge-litert"), []
+    for model, rate in itertools.product(given.models, given.rates):
+        with running(model) as (_, port), spawn.Pool(1) as pool:
+            times = pool.apply(arrive, (port, bodies, rate, given.seconds))
+        rows.append({"library": f"{os.path.basename(model)}, {rate}", "share": len(times) / int(rate * given.seconds)} | {
+            f"p{100 * share:g}_milliseconds": times[int(share * (len(times) - 1))] for share in (.5, .99)})
+    ruler.print_table(f"by the rate of requests per second, {given.seconds} seconds a row", rows)
+    return versions, rows
+
+
+def arrive(port, bodies, rate, seconds):
+    """Sends requests at a rate; returns the milliseconds from each arrival to its answer with status 200, sorted."""
+    mine, times = threading.local(), []
+
+    def ask(body, arrival):
+        mine.connection = getattr(mine, "connection", None) or connect(port)
+        mine.connection.request("POST", PATH, body)
+        response = mine.connection.getresponse()
+        if response.read() and response.status == 200:
+            times.append(1000 * (time.perf_counter() - arrival))
+
+    with concurrent.futures.ThreadPoolExecutor(1000) as pool:
+        arrival = time.perf_counter()
+        for body in itertools.islice(itertools.cycle(bodies), int(rate * seconds)):
+            arrival += random.expovariate(rate)
+            time.sleep(max(0, arrival - time.perf_counter()))
+            pool.submit(ask, body, arrival)
+    return sorted(times)
 
 
 def run_interpreters(folder, texts, seconds):
@@ -448,6 +484,7 @@ ONE_MODEL = {"model": str}
 TESTS = {"load": (load, ONE_MODEL | {"seconds": 30, "connections": [1, 8, 64, 256]}),
          "kinds": (kinds, {"models": ["demo/int8", "demo/float32", "demo/answers"], "seconds": 30,
                            "connections": [1, 64]}),
+         "rates": (rates, {"models": ["demo/int8", "demo/float32"], "seconds": 30, "rates": [100, 200, 400]}),
          "mixed": (mixed, ONE_MODEL | {"minutes": 10.0, "requests": 10**9, "connections": 32}),
          "soak": (soak, ONE_MODEL | {"folder": str, "minutes": 30.0, "connections": 64}),
          "kills": (kills, ONE_MODEL | {"kills": 30, "seconds": 2.0, "connections": 16})}

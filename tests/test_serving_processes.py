@@ -242,6 +242,9 @@ def test_a_log_that_nobody_reads_stops_nothing_and_requests_are_answered_while_t
         assert server.ask("/healthz", connection=connection)[2]["connection"] == "close"
         server.wait(lambda: server.health() == server.health("echo") == "NOT_SERVING")
         assert server.predict("echo", instances=["a"])[0]["echo"] == "a"
+        with contextlib.suppress(OSError, http.client.HTTPException):  # until connections are refused
+            while True:
+                assert server.ask("/v1/models")[0] == 200
         assert server.process.wait(60) == 0
         server.reader.join(60)
         assert seconds_between(server, "stopping", "stopped") > 3.9

@@ -28,7 +28,7 @@ _GZIP = 31  # `wbits` of zlib
 
 
 def check_access(request: Request) -> None:
-    """Rejects requests without the token, and all while the server is stopping."""
+    """Rejects requests without the token."""
     authorization = request.headers.get("authorization", "").encode("latin-1")
     request.app.server.check_access(authorization, "header Authorization")
 

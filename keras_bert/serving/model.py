@@ -23,7 +23,7 @@ _OBSERVE_S = 0.1  # seconds between two updates of the metrics of what waits
 
 class ModelServer:
     """The models of a server, and the rules that REST and gRPC share. While it is `draining`, nobody should send it new
-    requests. Once it is `stopping`, it accepts none. `memory` is for all requests together."""
+    requests. Once it is `stopping`, it ends. `memory` is for all requests together."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.draining, self.stopping = settings, False, False
@@ -52,7 +52,7 @@ class ModelServer:
         return any(model.current and model.current.batcher.is_late for model in self.models.values())
 
     def check_access(self, authorization: bytes, field: str) -> None:
-        """Raises a `RequestError` if the header or metadata `field` has the wrong token, or the server is stopping."""
+        """Raises a `RequestError` if the header or metadata `field` has the wrong token."""
         if self.settings.token:
             scheme, _, token = authorization.partition(b" ")
             is_bearer = scheme.lower() == b"bearer"
@@ -60,8 +60,6 @@ class ModelServer:
             if not (is_bearer and hmac.compare_digest(token, self.settings.token.encode())):
                 problem = f"the token in the {field} is wrong" if is_bearer else f"the {field} must be 'Bearer TOKEN'"
                 raise RequestError(401, problem, {"WWW-Authenticate": "Bearer"})
-        if self.stopping:
-            raise RequestError(503, "the server is stopping", {"Retry-After": "1"})
 
     def find(self, name: str, entry: Entry) -> "Model":
         """Returns the model of that name, and records the name in the log entry; or raises a `RequestError`."""
