@@ -194,6 +194,18 @@ def test_without_the_token_only_health_is_told(server, operations, headers, mess
             assert path != EMBED or answer[1]["error"]["code"] == "invalid_api_key"
 
 
+@pytest.mark.parametrize("name", ["Dockerfile", "Dockerfile.litert"])
+def test_the_health_check_of_the_images(server, name):
+    text = (pathlib.Path(__file__).parents[1] / name).read_text().replace("\\\n", "")
+    program, *arguments = json.loads(re.search(r"^HEALTHCHECK .* CMD (\[.*\])$", text, re.M)[1])
+    assert program == "python"
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        ports = server.port, closed.getsockname()[1]
+    healthy = [not subprocess.run([sys.executable, *[argument.replace("8501", str(port)) for argument in arguments]],
+                                  capture_output=True).returncode for port in ports]
+    assert healthy == [True, False]
+
+
 def test_the_scheme_of_the_token_may_be_in_any_case_and_all_names_are_answered(server):
     assert server.ask("/v1/models", headers={"Authorization": "bearer a secret", "Host": "evil.example"})[0] == 200
 

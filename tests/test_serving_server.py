@@ -4,6 +4,8 @@ outputs may have anything but one row for each row."""
 import collections
 import concurrent.futures
 import json
+import pathlib
+import re
 
 import grpc
 import numpy as np
@@ -243,7 +245,11 @@ def test_the_log_says_what_happened_and_the_metrics_count_it(server):
     assert 45 < line["compute_ms"] <= line["total_ms"] and line["queue_ms"] >= 0 and line["bytes"] > 50
     server.wait_metric('queue_requests{model="echo"}', 0)  # written now and then
     after = server.metrics()
-    assert server.ask("/metrics")[2]["content-type"].startswith("text/plain; version=")
+    _, text, headers = server.ask("/metrics")
+    assert headers["content-type"].startswith("text/plain; version=")
+    root, names = pathlib.Path(__file__).parents[1], {*re.findall(r"^# TYPE (\w+)", text, re.M)}
+    assert {*re.findall(r"`(keras_bert_\w+)", (root / "docs/operating.md").read_text())} == names
+    assert {*re.findall(r"\bkeras_bert_\w+", (root / "examples/prometheus-rules.yml").read_text())} < names
     of_echo = len(server.events(model="echo", status=200, method="POST"))
     assert after['requests_total{code="200",method="predict",model="echo"}'] == of_echo
     assert after['version_workers{model="echo",version="1"}'] == 1
