@@ -1,5 +1,6 @@
 # The server. Build it in a checkout: docker build -t keras-bert .
-# The digest is that of docker-library/repo-info. For a newer one: docker buildx imagetools inspect python:3.13-slim-bookworm
+# The digest is from docker-library/repo-info, for all kinds of machines. A newer one is in the output of
+# docker buildx imagetools inspect python:3.13-slim-bookworm
 FROM python:3.13.14-slim-bookworm@sha256:67a1e1f215ccda113cfc024e8639049257e88f273898f595b61476d128d387e8
 RUN --mount=type=bind,target=/source,rw \
     pip install --no-cache-dir --only-binary=:all: --require-hashes --requirement /source/docker/server.txt \

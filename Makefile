@@ -122,6 +122,7 @@ constraints: $(UV)
 	        --universal --python-version=3.11 --no-annotate --quiet --upgrade \
 	        --custom-compile-command="make constraints" --output-file=constraints/tensorflow-$$version.txt; \
 	done
+	$(MAKE) locks
 
 # For the Python of the images, which are the same for both kinds of machines. setuptools builds this package.
 LOCK := UV_CONSTRAINT= $(UV) pip compile --constraints=constraints/tensorflow-2.21.txt --python-version=3.13 \
