@@ -98,10 +98,10 @@ def running(model, *flags, checkout=None):
     path of another checkout, whose server it is."""
     with tempfile.NamedTemporaryFile() as file:
         log = pathlib.Path(file.name)
+        has_grpc = not (is_litert(model) or is_litert(f"{model}/1"))
         server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve",
                                    f"--model=model={os.path.abspath(model)}",
-                                   "--port=0", *([] if is_litert(model) or is_litert(f"{model}/1") else ["--grpc_port=0"]),
-                                   *flags], stderr=file,
+                                   "--port=0", *["--grpc_port=0"] * has_grpc, *flags], stderr=file,
                                   cwd=checkout,  # which Python imports from first
                                   env=os.environ | ({"PYTHONPATH": os.path.abspath(checkout)} if checkout else {}))
         try:
