@@ -31,13 +31,13 @@ HEADS = {"masked_lm": BertPretrainer, "classification": BertClassifier}
 OPTIONS = {"masked_lm": {"next_sentence": False, "mlm_activation": "gelu", "mlm_layer_norm_eps": 1e-5},
            "classification": {"num_classes": 3, "dropout": 0.4}}
 LATIN, HANGUL = "cafe café Cafe Café 日 ##本 本", "서울 날씨 ##는 cafe"
-CHARACTERS = [*"abdeilnostDNTW", *(f"##{c}" for c in "abcdeiklnosthrwóá")]
+CHARACTERS = [*TINY_VOCABULARY[:5], *"abdeilnostDNTW", *(f"##{c}" for c in "abcdeiklnosthrwóá")]
 JAMO = unicodedata.normalize("NFD", "서울 날씨 ##는")
 
 
 def build_peer(kind, **changes):
     model = models.BertBackbone(60, 2, 4, 16, 32, **{"max_sequence_length": 128, "dropout": 0.3} | changes)
-    tokenizer = models.BertTokenizer([*TINY_VOCABULARY[:5], *CHARACTERS], lowercase=kind != "masked_lm")
+    tokenizer = models.BertTokenizer(CHARACTERS, lowercase=kind != "masked_lm")
     if kind == "masked_lm":
         model = models.BertMaskedLM(model, models.BertMaskedLMPreprocessor(tokenizer, 32))
     if kind == "classification":
@@ -105,7 +105,7 @@ def presets(tmp_path_factory):
     made = {kind: (build_peer(kind), tmp_path_factory.mktemp("presets") / kind) for kind in KINDS}
     for model, path in made.values():
         model.save_to_preset(str(path))
-    models.BertTokenizer([*TINY_VOCABULARY[:5], *CHARACTERS], lowercase=True).save_to_preset(str(made["encoder"][1]))
+    models.BertTokenizer(CHARACTERS, lowercase=True).save_to_preset(str(made["encoder"][1]))
     return made
 
 
