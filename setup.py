@@ -23,9 +23,8 @@ BENCH = ["onnxruntime", "openvino", "onnx", "onnxscript"]
 # read; without them, it serves HTTP alone.
 SERVE = ["starlette", "pydantic-core", "uvicorn", "uvloop", "httptools", "orjson", "prometheus-client"]
 SERVE_GRPC = [*SERVE, "grpcio", "grpcio-health-checking", "tensorflow-serving-api"]
-# The same by Ray Serve, in a cluster; texts in files by Ray Data. 2.54.0 does not load the application with the newest
-# FastAPI.
-RAY = ["ray[data,serve]>=2.60", "fastapi"]
+# Ray Data and Ray Serve (examples/ray_data.py, examples/ray_serve.py).
+RAY = ["ray[data,serve]>=2.60"]
 # Other engines (examples/other_engines.py).
 ONNX = ["tf2onnx>=1.17", "onnxruntime"]
 OPENVINO = ["openvino"]
@@ -81,7 +80,7 @@ setup(
         "openvino": OPENVINO,
         "litert": LITERT,
         "search": SEARCH,
-        "ray": [*SERVE, *RAY],
+        "ray": RAY,
         "all": [*TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE_GRPC, *LITERT],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],
         "bench": BENCH,

@@ -5,13 +5,14 @@
     python benchmarks/attacks.py --model=demo/embeddings --checkout=../before
     python benchmarks/attacks.py --model=demo/embeddings
 
---model: a raw-text SavedModel, whose only input is `text`. --checkout: the checkout whose server is attacked, instead
-of this one. --attacks: some of those below. Each has a server of its own with one worker, and takes up to a minute, but
-overload takes two and memory seven. While it lasts, another process asks for /healthz 20 times per second. Memory is
-the worker's resident memory.
+--model: a raw-text SavedModel or a LiteRT folder, whose only input is `text`. --checkout: the checkout whose server is
+attacked, instead of this one. --attacks: some of those below. Each has a server of its own with one worker, and takes
+up to a minute, but overload takes two and memory seven. While it lasts, another process asks for /healthz 20 times per
+second. Memory is the worker's resident memory.
 
 overload: requests of 16 texts of 96 words arrive at 0.5, 1, 2 and 4 times the rate that two clients get answered; an
-answer must come within 5 seconds.
+answer must come within 5 seconds. Meanwhile, honest clients send a short text five times per second.
+patience: the same, with 30 seconds for an answer.
 gzip: 200 clients send 16 kB of gzip, which are 16 MB of JSON.
 unread: 20 clients ask for 1,024 embeddings and read nothing; then the server is stopped.
 headers: a header of 64 MB, and 400,000 headers of 1 kB.
@@ -50,12 +51,14 @@ import time
 
 import ruler
 import serving
+from arrivals import arrive, arriving
 
-TIMEOUT_S = 5
+TIMEOUT_S, PATIENCE_S = 5, 30
 HEADERS = {"one header of 64 MB": [b"a: ", *[b"x" * 2**16] * 1000],
            "400 MB of headers": [b"a: " + b"x" * 1000 + b"\r\n"] * 400_000}
 GRPC_PORT, NGINX_PORT = 18500, 18580
-FLAGS = {"overload": [f"--timeout_s={TIMEOUT_S}"], "grpc": [f"--grpc_port={GRPC_PORT}"], "draining": ["--drain_s=5"],
+FLAGS = {"overload": [f"--timeout_s={TIMEOUT_S}"], "patience": [f"--timeout_s={PATIENCE_S}"],
+         "grpc": [f"--grpc_port={GRPC_PORT}"], "draining": ["--drain_s=5"],
          "nginx": ["--drain_s=5", "--max_queue=8", "--body_timeout_s=2"]}
 POST = f"POST {serving.PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ".encode()
 
@@ -135,24 +138,28 @@ def repeat(count, function, seconds=0.0):
         return collections.Counter(sum((future.result() for future in [pool.submit(run) for _ in range(count)]), []))
 
 
-def overload(server):
-    texts = [("some words of a text " * 20)[:460]] * 16
-    body = json.dumps({"instances": texts})
-    repeat(2, lambda: server.post(body), seconds=3)
+def overload(server, timeout_s=TIMEOUT_S):
+    bodies = [json.dumps({"instances": [("some words of a text " * 20)[:460]] * 16}).encode()]
+    honest = [json.dumps({"instances": ["some words"]}).encode()]
+    repeat(2, lambda: server.post(bodies[0]), seconds=3)
     begin = time.monotonic()
-    capacity = repeat(2, lambda: server.post(body), seconds=10)[200] / (time.monotonic() - begin)
+    capacity = repeat(2, lambda: server.post(bodies[0]), seconds=10)[200] / (time.monotonic() - begin)
     for load in (0.5, 1, 2, 4):
-        row = {"library": f"overload, {load:g} times {16 * capacity:.0f} texts/s"}
-        with watching(server, row), concurrent.futures.ThreadPoolExecutor(1000) as pool:
-            begin, futures = time.monotonic(), []
-            for turn in range(int(20 * load * capacity)):
-                time.sleep(max(0, begin + turn / load / capacity - time.monotonic()))
-                futures.append(pool.submit(server.post, body))
-            statuses = collections.Counter(future.result() for future in futures)
-            seconds = time.monotonic() - begin
-        yield row | {"texts_per_second": 16 * statuses[200] / seconds, "share": statuses[200] / seconds / capacity,
-                     "answered": statuses[200], "rejected": statuses[429], "too_late": statuses[504],
-                     "other": statuses.total() - sum(statuses[status] for status in (200, 429, 504))}
+        row, seconds = {"library": f"overload, {load:g} times {16 * capacity:.0f} texts/s"}, 15 + timeout_s
+        with watching(server, row), arriving(server.port, serving.PATH, honest, 5, seconds) as of_honest:
+            answers = arrive(server.port, serving.PATH, bodies, load * capacity, seconds)
+            few = of_honest()
+        counts = answers.counts()
+        begun = counts[200] + counts[504]
+        refused, = answers.milliseconds(429, 99)
+        p50, p99 = few.milliseconds(200, 50, 99)
+        yield row | {"in_time_share": counts[200] / max(1, begun), "texts_per_second": 16 * counts[200] / seconds,
+                     "statuses": str(dict(counts)), "p99_of_429_milliseconds": refused,
+                     "honest_p50_milliseconds": p50, "honest_p99_milliseconds": p99, "honest": str(dict(few.counts()))}
+
+
+def patience(server):
+    yield from overload(server, PATIENCE_S)
 
 
 def bombs(server):
@@ -372,9 +379,9 @@ def nginx(server):
         yield compare("a server is stopped", "200 alone", str(dict(repeat(8, lambda: front.post(small), seconds=10))))
 
 
-ATTACKS = {"overload": overload, "gzip": bombs, "unread": unread, "headers": headers, "json": lists,
-           "memory": memory, "connections": connections, "clients": clients, "readers": readers, "grpc": grpc,
-           "draining": draining, "nginx": nginx}
+ATTACKS = {"overload": overload, "patience": patience, "gzip": bombs, "unread": unread, "headers": headers,
+           "json": lists, "memory": memory, "connections": connections, "clients": clients, "readers": readers,
+           "grpc": grpc, "draining": draining, "nginx": nginx}
 
 
 def main():

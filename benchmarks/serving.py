@@ -6,10 +6,12 @@ load for half an hour.
     keras-bert export litert --model=demo/model --output=demo/int8 --dtype=int8
     keras-bert export litert --model=demo/model --output=demo/float32
     python benchmarks/serving.py kinds --models=demo/int8,demo/float32,demo/answers --texts=demo/data/valid.tsv
-    python benchmarks/serving.py rates --models=demo/int8,demo/float32 --texts=demo/data/valid.tsv --rates=100,200,400
     python benchmarks/serving.py mixed --model=demo/answers --texts=demo/data/valid.tsv --minutes=10
     python benchmarks/serving.py soak --model=demo/answers --texts=demo/data/valid.tsv --folder=demo/model --minutes=30
     python benchmarks/serving.py kills --model=demo/answers --texts=demo/data/valid.tsv --kills=30
+    python benchmarks/serving.py kills --model=demo/answers --texts=demo/data/valid.tsv --kills=20 --stops
+    python benchmarks/serving.py capacity --models=demo/int8,demo/answers --texts=demo/data/valid.tsv
+    python benchmarks/serving.py ready --models=demo/int8,demo/answers --texts=demo/data/valid.tsv
 
 --model: a raw-text SavedModel, whose only input is `text`; for mixed and soak, a classifier. --texts: a table with
 a column `text`. The memory is the worker's resident memory, every minute.
@@ -22,9 +24,6 @@ answers, and the resident memory of all its processes afterwards. `share` is the
 of the same interpreters in one process, with as many threads as cores and the token ids ready
 (`in_process_per_second`).
 
-rates: requests of one text arrive at random (Poisson) at some rates per second, whether or not earlier ones have been
-answered; at most 1,000 wait at the same time. `share` were answered; their latency counts from the arrival.
-
 mixed: small, large, invalid and broken requests at once. The labels and probabilities of texts that are sent alone,
 before the test, are those that each request must get. Of 1,000 requests, 700 have one to five texts; 50 have 20 to 100;
 2 have 1,024; 2 have a text of 100,000 characters; 2 have 8 million numbers; 200 are valid JSON with random changes; and
@@ -34,9 +33,17 @@ second. --requests ends the test after so many requests instead.
 soak: many connections without pauses; a request has one, two or five texts. --folder: the fine-tuned classifier; its
 predictions in this process are the answers that the server must give.
 
-kills: two workers, one of which is killed (SIGKILL) whenever both serve. Half of the clients connect again for each
-request. A status other than 200 ends the program with status 1, and so do more lost answers than the killed workers
-held connections, those included that they had still to accept: each may wait for an answer.
+kills: two workers, one of which is killed (SIGKILL), or with --stops hangs (SIGSTOP), whenever both serve. Half of the
+clients connect again for each request. A status other than 200 ends the program with status 1, and so do more lost
+answers than the killed workers held connections, those included that they had still to accept: each may wait for an
+answer. `worst_seconds` is the longest time from the signal until both serve again.
+
+capacity: what one core answers. The server has one core, and requests with one text come from another one at random
+times (Poisson). They come at `share` of the rate that the server answers when too many come.
+
+ready: the seconds until the server is ready; then, for each signature, the time of its first request so many seconds
+after that (--pauses), each in a new server, beside the median of the next 20, 0.2 s apart; and the slowest answer while
+a copy of the model becomes a new version, five times, at 20 requests per second.
 
 In mixed and soak, a wrong answer, a lost answer or a status that the request should not get ends the program with
 status 1.
@@ -55,6 +62,7 @@ import random
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -62,6 +70,7 @@ import threading
 import time
 
 import ruler
+from arrivals import arrive, arriving
 
 from keras_bert.data.tables import read_table
 from keras_bert.litert import is_litert
@@ -89,9 +98,10 @@ def running(model, *flags, checkout=None):
     path of another checkout, whose server it is."""
     with tempfile.NamedTemporaryFile() as file:
         log = pathlib.Path(file.name)
+        has_grpc = not (is_litert(model) or is_litert(f"{model}/1"))
         server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve",
                                    f"--model=model={os.path.abspath(model)}",
-                                   "--port=0", *([] if is_litert(model) else ["--grpc_port=0"]), *flags], stderr=file,
+                                   "--port=0", *["--grpc_port=0"] * has_grpc, *flags], stderr=file,
                                   cwd=checkout,  # which Python imports from first
                                   env=os.environ | ({"PYTHONPATH": os.path.abspath(checkout)} if checkout else {}))
         try:
@@ -149,38 +159,6 @@ def kinds(given):
             "ready_seconds": ready, "megabytes": megabytes} for count, row in zip(given.connections, measured)]
     ruler.print_table(f"by the number of connections, {given.seconds} seconds a row", rows)
     return versions, rows
-
-
-def rates(given):
-    bodies, spawn = bodies_of(given), multiprocessing.get_context("spawn")
-    versions, rows = ruler.describe("tensorflow", "keras-bert-hub", "ai-edge-litert"), []
-    for model, rate in itertools.product(given.models, given.rates):
-        with running(model) as (_, port), spawn.Pool(1) as pool:
-            times = pool.apply(arrive, (port, bodies, rate, given.seconds))
-        rows.append({"library": f"{os.path.basename(model)}, {rate}", "share": len(times) / int(rate * given.seconds),
-                     "p50_milliseconds": times[len(times) // 2], "p99_milliseconds": times[int(.99 * len(times))]})
-    ruler.print_table(f"by the rate of requests per second, {given.seconds} seconds a row", rows)
-    return versions, rows
-
-
-def arrive(port, bodies, rate, seconds):
-    """Sends requests at a rate; returns the milliseconds from each arrival to its answer with status 200, sorted."""
-    mine, times = threading.local(), []
-
-    def ask(body, arrival):
-        mine.connection = getattr(mine, "connection", None) or connect(port)
-        mine.connection.request("POST", PATH, body)
-        response = mine.connection.getresponse()
-        if response.read() and response.status == 200:
-            times.append(1000 * (time.perf_counter() - arrival))
-
-    with concurrent.futures.ThreadPoolExecutor(1000) as pool:
-        arrival = time.perf_counter()
-        for body in itertools.islice(itertools.cycle(bodies), int(rate * seconds)):
-            arrival += random.expovariate(rate)
-            time.sleep(max(0, arrival - time.perf_counter()))
-            pool.submit(ask, body, arrival)
-    return sorted(times)
 
 
 def run_interpreters(folder, texts, seconds):
@@ -451,26 +429,107 @@ def held_connections(pid, port):
 def kills(given):
     bodies = [json.dumps({"instances": [text]}) for text in itertools.islice(texts_of(given), 1000)]
     versions, spawn = ruler.describe("tensorflow", "keras-bert-hub"), multiprocessing.get_context("spawn")
-    stop, (results, pipe), held = spawn.Event(), spawn.Pipe(), []
+    stop, (results, pipe), held, times = spawn.Event(), spawn.Pipe(), [], []
+    begin = time.monotonic()
     with running(given.model, "--workers=2") as (server, port):
         spawn.Process(target=ask_until, daemon=True, args=(stop, port, bodies, given.connections, pipe)).start()
         for kill in range(given.kills):
             while not re.search(r"\nkeras_bert_version_workers\{.* 2.0\n", metrics(port)):
-                time.sleep(0.5)
+                time.sleep(0.1)
+            times.append(time.monotonic() - begin)
             time.sleep(given.seconds)
             with open(f"/proc/{server.pid}/task/{server.pid}/children") as file:
                 worker = int(file.read().split()[kill % 2])
             os.kill(worker, signal.SIGSTOP)  # so that it takes and answers nothing while they are counted
             held.append(held_connections(worker, port))
-            os.kill(worker, signal.SIGKILL)
-            time.sleep(1)  # until the supervisor has noticed
+            if not given.stops:
+                os.kill(worker, signal.SIGKILL)
+            begin = time.monotonic()
+            while os.path.exists(f"/proc/{worker}"):  # until the supervisor has noticed
+                time.sleep(0.1)
         time.sleep(given.seconds)
         stop.set()
         counts = results.recv()
-    row = {"kills": given.kills, "held": sum(held), "answers": {str(key): count for key, count in counts.items()}}
+    row = {"kills": given.kills, "held": sum(held), "worst_seconds": max(times[1:]),
+           "answers": {str(key): count for key, count in counts.items()}}
     if counts["lost"] > sum(held) or counts.keys() - {200, "lost"}:
         sys.exit(f"serving.py: {row}")
     return versions, [row]
+
+
+def capacity(given):
+    bodies = [json.dumps({"instances": [text]}).encode() for text in itertools.islice(texts_of(given), 10_000)]
+    versions, rows = ruler.describe("tensorflow", "keras-bert-hub", "ai-edge-litert"), []
+    cores = sorted(os.sched_getaffinity(0))
+    own, other = cores[:2]
+    for model in given.models:
+        os.sched_setaffinity(0, [own])  # which the server inherits
+        with running(model, "--timeout_s=5") as (_, port):
+            os.sched_setaffinity(0, cores)
+            arrive(port, PATH, bodies, 20, 2, core=other)
+            counts = arrive(port, PATH, bodies, given.most, given.seconds, core=other).counts()
+            time.sleep(6)  # until nothing waits
+            most = counts[200] / given.seconds
+            for share in given.shares:
+                answers = arrive(port, PATH, bodies, share * most, given.seconds, core=other)
+                p50, p99 = answers.milliseconds(200, 50, 99)
+                rows.append({"library": os.path.basename(model), "share": share, "texts_per_second": share * most,
+                             "p50_milliseconds": p50, "p99_milliseconds": p99,
+                             "other": len(answers) - answers.counts()[200]})
+    ruler.print_table(f"one core, {given.seconds:g} seconds a row", rows)
+    return versions, rows
+
+
+def ask_seconds(port, signature, inputs, pause=0.0):
+    """Returns the seconds that a request takes, which begins after a pause. `inputs` are those of the signature."""
+    time.sleep(pause)
+    connection = connect(port)
+    begin = time.perf_counter()
+    connection.request("POST", PATH, json.dumps({"signature_name": signature, "inputs": inputs}))
+    response = connection.getresponse()
+    body = response.read()
+    seconds = time.perf_counter() - begin
+    if response.status != 200:
+        sys.exit(f"serving.py: {signature}: {response.status} {body[:200]}")
+    return seconds
+
+
+def ready(given):
+    texts = list(itertools.islice(texts_of(given), 1000))
+    bodies = [json.dumps({"instances": [text]}).encode() for text in texts]
+    values = {"text": texts[:1], "input_word_ids": [[2, 3, 4]], "input_mask": [[1, 1, 1]], "layers": []}
+    versions, rows = ruler.describe("tensorflow", "keras-bert-hub", "ai-edge-litert"), []
+    for model in given.models:
+        started = time.perf_counter()
+        with running(model) as (_, port):
+            seconds = time.perf_counter() - started
+            connection = connect(port)
+            connection.request("GET", "/v1/models/model/metadata")
+            found = json.load(connection.getresponse())["metadata"]["signature_def"]["signature_def"]
+        for name, signature in found.items():
+            inputs = {column: values.get(column, [[0, 0, 0]]) for column in signature["inputs"]}
+            row = {"library": f"{os.path.basename(model)}, {name}", "ready_seconds": seconds}
+            for pause in given.pauses:
+                with running(model) as (_, port):
+                    time.sleep(pause)
+                    first = ask_seconds(port, name, inputs)
+                    later = statistics.median(ask_seconds(port, name, inputs, pause=0.2) for _ in range(20))
+                row |= {f"after_{pause:g}_s_milliseconds": 1000 * first, f"after_{pause:g}_s_ratio": first / later}
+            rows.append(row)
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copytree(model, os.path.join(folder, "1"))
+            with running(folder) as (_, port), arriving(port, PATH, bodies, 20, 12 * given.swaps) as answers:
+                for number in range(2, 2 + given.swaps):
+                    shutil.copytree(model, os.path.join(folder, "copying"))
+                    os.rename(os.path.join(folder, "copying"), os.path.join(folder, str(number)))
+                    time.sleep(11)
+                found = answers()
+                p50, p99, worst = found.milliseconds(200, 50, 99, 100)
+            rows.append({"library": f"{os.path.basename(model)}, {given.swaps} swaps", "p50_milliseconds": p50,
+                         "p99_milliseconds": p99, "worst_milliseconds": worst, "statuses": str(dict(found.counts()))})
+    for row in rows:
+        print(row)
+    return versions, rows
 
 
 def metrics(port):
@@ -484,10 +543,12 @@ ONE_MODEL = {"model": str}
 TESTS = {"load": (load, ONE_MODEL | {"seconds": 30, "connections": [1, 8, 64, 256]}),
          "kinds": (kinds, {"models": ["demo/int8", "demo/float32", "demo/answers"], "seconds": 30,
                            "connections": [1, 64]}),
-         "rates": (rates, {"models": ["demo/int8", "demo/float32"], "seconds": 30, "rates": [100, 200, 400]}),
          "mixed": (mixed, ONE_MODEL | {"minutes": 10.0, "requests": 10**9, "connections": 32}),
          "soak": (soak, ONE_MODEL | {"folder": str, "minutes": 30.0, "connections": 64}),
-         "kills": (kills, ONE_MODEL | {"kills": 30, "seconds": 2.0, "connections": 16})}
+         "kills": (kills, ONE_MODEL | {"kills": 30, "seconds": 2.0, "connections": 16, "stops": False}),
+         "capacity": (capacity, {"models": ["demo/int8", "demo/float32"], "seconds": 10.0, "most": 1000.0,
+                                 "shares": [0.3, 0.5, 0.6, 0.7, 0.8, 0.9]}),
+         "ready": (ready, {"models": ["demo/int8", "demo/answers"], "pauses": [0.0, 1.0, 5.0], "swaps": 5})}
 
 
 def main():

@@ -366,6 +366,14 @@ def change_json(path, **values):
     path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | values))
 
 
+def convert_proven(source, output, data_format="keras_bert"):
+    """Converts what another library saved: the result must answer as the library does."""
+    from keras_bert.convert import convert
+
+    convert(source, output, data_format, report=(lines := []).append)
+    assert lines[-1].startswith("compared with answers of ") and float(lines[-1].split()[-1]) < 1e-5
+
+
 def randomize(layer, seed=0):
     """Gives each variable of a layer random values of a size that keeps activations near 1."""
     rng = np.random.default_rng(seed)

@@ -1,6 +1,5 @@
 """Each format's own library loads what `convert` writes of each kind of model, and gives the same answers."""
 
-import dataclasses
 import importlib
 import pathlib
 
@@ -40,36 +39,6 @@ def test_the_library_gives_the_same_answers(matrix, tmp_path, head, form):
     assert {*matrix.FORMATS} - {*STORED} == {"sentence_transformers"}
     report = matrix.check(head, form, str(tmp_path / "out"))
     assert report["difference"] <= 3e-6  # sums of float32 in another order, through two blocks
-
-
-def test_transformers_composes_hangul_as_we_do(matrix, tmp_path):
-    """By NFC, which its BertTokenizer does not have."""
-    from transformers import AutoTokenizer
-
-    from keras_bert.convert import convert, open_source
-    from keras_bert.layers import BertLayer
-    from keras_bert.text import BertTokenizer
-    from keras_bert.weights.format import Weights
-    from keras_bert.weights.native import write
-
-    tokenizer = BertTokenizer([token for token in matrix.VOCABULARY if token not in ("Play", "Seoul")] + ["cafe", "日"])
-    assert tokenizer.rules.normalization == "NFC"
-    (tmp_path / "ours").mkdir()
-    config = dataclasses.replace(matrix.CONFIG, vocab_size=len(tokenizer.vocabulary))
-    write(Weights.of(BertLayer(config), tokenizer), tmp_path / "ours")
-    convert(tmp_path / "ours", tmp_path / "peer", "huggingface")
-    peer = AutoTokenizer.from_pretrained(tmp_path / "peer")
-    texts = ["Play some Café music", "서울 날씨는", "\u1109\u1165\u110b\u116e\u11af 날씨", "日日", *matrix.TEXTS]
-    for text, pair in zip(texts, texts[::-1]):
-        ours = tokenizer([text], [pair], max_length=65)
-        theirs = peer(text, pair, truncation=True)
-        assert theirs["input_ids"] == ours["input_word_ids"][0].tolist()
-        assert theirs["token_type_ids"] == ours["segment_ids"][0].tolist()
-    peer.save_pretrained(tmp_path / "again")  # without vocab.txt
-    (tmp_path / "peer/config.json").rename(tmp_path / "again/config.json")
-    (tmp_path / "peer/model.safetensors").rename(tmp_path / "again/model.safetensors")
-    again = open_source(tmp_path / "again").tokenizer
-    assert again.vocabulary == tokenizer.vocabulary and again.rules == tokenizer.rules
 
 
 def test_settings_survive_transformers(matrix, tmp_path):

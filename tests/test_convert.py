@@ -10,7 +10,6 @@ from keras_bert.models import BertClassifier, BertTokenClassifier
 from keras_bert.tasks import Classify
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned
-from keras_bert.weights.format import Weights
 from keras_bert.weights.huggingface_models import TYPES
 from keras_bert.weights.kinds import initial, shapes, variable
 
@@ -42,17 +41,6 @@ def test_every_weight_of_minilm_is_carried(minilm, minilm_bert):
 
 def test_round_trip(pretrained, bert):
     assert_same_weights(BertLayer.from_pretrained(pretrained), bert)
-
-
-@pytest.mark.peers
-def test_saved_by_transformers(tmp_path):
-    import transformers
-
-    model = transformers.BertForSequenceClassification(transformers.BertConfig(**TINY.to_dict(), num_labels=3))
-    model.save_pretrained(tmp_path)  # with the prefix bert. and a head
-    loaded = load_pretrained(tmp_path)
-    for name, array in Weights.of(loaded).arrays(TABLE):
-        np.testing.assert_array_equal(array, model.bert.state_dict()[name.stored_name].numpy())
 
 
 def test_old_names(pretrained, bert):

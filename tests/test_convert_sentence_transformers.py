@@ -5,7 +5,6 @@ import shutil
 
 import numpy as np
 import pytest
-import tensorflow as tf
 from keras import ops
 
 from keras_bert.convert import convert, open_source
@@ -141,34 +140,3 @@ def test_sentence_transformers_reads_what_is_written_and_the_other_way(tmp_path,
     model.save(str(tmp_path / "saved"))
     for path in (folder, tmp_path / "saved"):
         np.testing.assert_allclose(embed(path, TEXTS), model.encode(TEXTS), rtol=0, atol=1e-5)
-
-
-@pytest.mark.peers
-@pytest.mark.slow("an export without pooling, and flags for another one")
-@pytest.mark.parametrize("flags,wanted", [
-    ((), ("max", False)), (("--pooling=cls",), ("cls", False)), (("--normalize",), ("max", True))])
-def test_an_export_is_what_the_library_encodes(run, tmp_path, flags, wanted):
-    prompts = {"prompts": {"query": "play "}, "default_prompt_name": "query"}
-    model = library.SentenceTransformer(str(write(tmp_path / "folder", "max", False, **prompts)), device="cpu")
-    model.save(str(tmp_path / "saved"))
-    assert run("export", "text-model", f"--model={tmp_path / 'saved'}", f"--output={tmp_path / 'out'}", *flags)[0] == 0
-    reference = library.SentenceTransformer(str(write(tmp_path / "wanted", *wanted, **prompts)), device="cpu")
-    found = tf.saved_model.load(str(tmp_path / "out"))(TEXTS)
-    np.testing.assert_allclose(found, reference.encode(TEXTS), rtol=0, atol=1e-5)
-
-
-@pytest.mark.peers
-@pytest.mark.slow("real weights in the library itself")
-def test_minilm(minilm, tmp_path):
-    texts = ["The quick brown fox jumps over the lazy dog.", "How do I reset my password?", "北京 and Zürich", "ok",
-             "오늘 서울 날씨가 어때요?", "a long text " * 200, " ".join(f"word{i}" for i in range(300))]
-    (folder := tmp_path / "minilm").mkdir()
-    shutil.copytree(minilm, folder, dirs_exist_ok=True)
-    wanted = library.SentenceTransformer(str(folder), device="cpu").encode(texts)
-    np.testing.assert_allclose(embed(folder, texts), wanted, rtol=0, atol=1e-5)
-    found = BertEmbedder.from_pretrained(folder)(BertTokenizer.from_folder(folder)(texts))  # docs/migration.md
-    np.testing.assert_allclose(numpy(found), wanted, rtol=0, atol=1e-5)
-    convert(folder, tmp_path / "out", "sentence_transformers")
-    again = library.SentenceTransformer(str(tmp_path / "out"), device="cpu")
-    assert again.max_seq_length == 256
-    np.testing.assert_allclose(again.encode(texts), wanted, rtol=0, atol=1e-6)

@@ -14,7 +14,7 @@ from keras_bert.tasks import TASKS
 from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
 
-from conftest import TINY_VOCABULARY, interrupted_after, remove
+from conftest import TINY_VOCABULARY
 
 TEXTS = {"text": ["light on", "light off", "play music", "stop it"], "label": ["on", "off", "on", "off"]}
 ANSWERS = [{"text": ["Tom"], "answer_start": [0]}, {"text": [], "answer_start": []}]
@@ -109,22 +109,6 @@ class Dataset(list):
 def test_labels_keep_the_order_of_numbers_and_classes(task, data, wanted):
     opened = TASKS[task].open(data, "data")
     assert TASKS[task].from_examples(opened, TASKS[task].read(opened), max_length=9).labels == [*map(str, wanted)]
-
-
-@pytest.mark.usefixtures("eager")
-def test_a_run_of_version_0_3_keeps_the_order_of_its_labels(tmp_path, pretrained_once):
-    data, options = [("play", 10), ("stop", 9)], {"model": pretrained_once, "output": tmp_path / "out", "epochs": 1}
-    with interrupted_after(saves=1):
-        finetune(data, data, **options)
-    run = json.loads((path := tmp_path / "out.checkpoints/run.json").read_text())
-    assert run.pop("settings")["task"]["labels"] == ["9", "10"]
-    path.write_text(json.dumps(run))
-    assert finetune([*data, ("go", 10)], data, **options, overwrite=True).task.labels == ["9", "10"]  # another run
-    remove(tmp_path / "out")
-    with interrupted_after(saves=1):
-        finetune(data, data, **options)
-    path.write_text(json.dumps(run))
-    assert finetune(data, data, **options).task.labels == ["10", "9"]
 
 
 @pytest.mark.peers

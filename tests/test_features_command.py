@@ -16,9 +16,8 @@ from keras_bert.layers import BertLayer
 from keras_bert.models.feature_tagger import BertFeatures
 from keras_bert.text import BertTokenizer
 
-from conftest import REAL, TINY, TINY_VOCABULARY, Peer, eagerly, randomize, write_huggingface
+from conftest import TINY, TINY_VOCABULARY, eagerly, randomize, write_huggingface
 
-torch, transformers = Peer("torch"), Peer("transformers")
 TEXTS = ["play some music", "", "turn the light on please", "book a flight now . what time is it today ?", "lamp"]
 LONGEST, AT_ONCE = 12, 15  # tokens
 TOKENIZER = BertTokenizer(TINY_VOCABULARY)
@@ -100,26 +99,6 @@ def test_pairs_from_columns_are_cut_to_max_length(extract, deep_bert, tmp_path):
     for pair, (_, vectors) in zip(pairs, found, strict=True):
         wanted = deep_bert.encode(TOKENIZER(*([text] for text in pair), max_length=9)).encoder_outputs[0]
         np.testing.assert_allclose(vectors, ops.convert_to_numpy(wanted)[0], rtol=0, atol=5e-6)
-
-
-@pytest.mark.peers
-@pytest.mark.usefixtures("eager")
-def test_minilm_embeds_a_file_as_sentence_transformers_does(run, minilm, tmp_path):
-    """The mean of the last block's vectors of all tokens, divided by its norm, computed with PyTorch."""
-    texts = [line for line in (REAL / "corpora/en/classic_books.txt").read_text(encoding="utf-8").splitlines() if line]
-    texts = [*texts[:30], " ".join(texts[:100])]  # the last is cut
-    (tmp_path / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
-    status, _, _ = run("features", "--model=minilm", f"--input={tmp_path}/texts.txt", f"--output={tmp_path}/out.npz",
-                       "--features=last", "--pooling=mean", "--normalize", "--max_length=64")
-    tokenizer, model = transformers.BertTokenizerFast.from_pretrained(minilm), transformers.BertModel.from_pretrained(
-        minilm).eval()
-    with torch.inference_mode():
-        inputs = tokenizer(texts, padding=True, truncation=True, max_length=64, return_tensors="pt")
-        mask = inputs["attention_mask"][:, :, None]
-        vectors = (model(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1)
-        wanted = torch.nn.functional.normalize(vectors, dim=1)
-    assert status == 0
-    np.testing.assert_allclose(np.load(tmp_path / "out.npz")["vectors"], wanted, rtol=0, atol=1e-5)
 
 
 def test_an_encoder_of_two_blocks_gives_both(pretrained, bert, tmp_path):

@@ -20,7 +20,7 @@ from keras_bert.training import FineTuned
 from keras_bert.weights.loading import FORMATS
 
 import zoo
-from conftest import TINY_VOCABULARY, Peer
+from conftest import TINY_VOCABULARY, Peer, convert_proven
 
 transformers, sentence_transformers = Peer("transformers"), Peer("sentence_transformers")
 LONG = "turn the lamp off and the music on " * 4
@@ -202,7 +202,7 @@ def test_embeddings_are_those_of_sentence_transformers(embedder, tmp_path, name,
     if name.startswith("sentence_r"):
         (folder / MODULE).unlink()
     change(folder, name, values)
-    convert(folder, tmp_path / "model", "keras_bert")
+    convert_proven(folder, tmp_path / "model")
     expected = sentence_transformers.SentenceTransformer(str(folder), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(FineTuned.load(tmp_path / "model").predict(TEXTS), expected, atol=1e-5)
 

@@ -14,12 +14,10 @@ EVERYONE = set(re.findall(r"`(\w+)`", DESIGN.partition("Every package may import
 ROWS = [(re.findall(r"`(\w+)", names), set(re.findall(r"\w+", allowed)))
         for names, allowed in re.findall(r"^\| (`.*?) \|.*\| (.*) \|$", DESIGN, re.M)]
 MAY_IMPORT = dict.fromkeys(EVERYONE, EVERYONE) | {name: allowed | EVERYONE for names, allowed in ROWS for name in names}
-# The imports that go against the direction of the others, and the modules that keep their names of version 0.2.
-DEFERRED = {("layers/bert.py", "weights"), ("models/base.py", "weights"), ("data/pretraining.py", "pretraining"),
-            ("data/pretraining_input.py", "pretraining"), ("serving/ray_app.py", "integrations")}
+DEFERRED = {("layers/bert.py", "weights"), ("models/base.py", "weights")}  # imports against the direction of the others
 LIBRARIES = {"tensorflow", "jax", "torch", "tensorflow_hub", "tensorflow_text", "official", "orbit", "tf_keras",
-             "huggingface_hub", "fastapi", "pydantic", "starlette", "uvicorn", "grpc", "tensorflow_serving",
-             "prometheus_client", "ray", "apache_beam", "ai_edge_litert"}
+             "huggingface_hub", "starlette", "uvicorn", "grpc", "tensorflow_serving",
+             "prometheus_client", "apache_beam", "ai_edge_litert"}
 MAY_IMPORT_LIBRARIES = {
     "kernels": {"tensorflow", "jax"},
     "files": {"tensorflow"},  # to name its errors, when it writes
@@ -33,7 +31,7 @@ MAY_IMPORT_LIBRARIES = {
     "tasks": {"tensorflow"},  # where a SavedModel's answers are computed
     "training": {"tensorflow"},
     "pretraining": {"tensorflow", "jax", "apache_beam"},  # JAX for its steps, Beam for its examples
-    "integrations": {"apache_beam", "ray", "fastapi", "pydantic"},
+    "integrations": {"apache_beam"},
     "inference": {"tensorflow", "tensorflow_serving"},  # to run SavedModels
     "serving": {"tensorflow", "starlette", "uvicorn", "grpc", "tensorflow_serving", "prometheus_client"},
 }

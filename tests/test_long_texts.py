@@ -24,7 +24,8 @@ def test_the_inputs_are_those_of_the_whole_texts(rules, side):
     rng, tokenizer = random.Random(1), BertTokenizer(TINY_VOCABULARY, truncation_side=side, **rules)
     texts = ["".join(rng.choices(PARTS, [3, 3, 4] + [1] * (len(PARTS) - 3), k=rng.choice([30, 300, 900])))
              for _ in range(30)]
-    whole = tokenizer.ids(texts)
+    whole = [tokenizer.wordpiece.encode(tokenizer.rules.normalize(text)).ids for text in texts]
+    assert tokenizer.ids(texts) == whole
     for length in (3, 8, 20):
         assert [ids for ids, _ in tokenizer.pack(texts, None, length)] == [
             pack(ids, None, tokenizer.cls_id, tokenizer.sep_id, length, side)[0] for ids in whole]
@@ -39,6 +40,7 @@ def test_a_long_text_is_not_tokenized_as_a_whole():
     tokenizer = BertTokenizer(TINY_VOCABULARY)
     assert len(tokenizer.part("the lamp " * 100_000, 16)) < 200
     assert tokenizer.part("the lamp " * 5, 16) == "the lamp " * 5
+    assert tokenizer.words("あ" * 100_000) == "[UNK]" and len(tokenizer.words("!" * 100_000, 16)) < 40
 
 
 @pytest.mark.filterwarnings("ignore:texts cut at max_")

@@ -10,7 +10,6 @@ import sys
 import unicodedata
 
 import pytest
-import tokenizers
 
 from keras_bert.errors import InputError
 from keras_bert.files.paths import find_texts
@@ -119,8 +118,7 @@ def test_texts_in_nfd_are_no_silent_source_of_jamo(run, tmp_path, form, flag, co
 
 def test_the_same_texts_give_the_same_file(text, tmp_path):
     code = ("import sys; from keras_bert.text.vocabulary_training import train_vocabulary;"
-            "v = train_vocabulary([sys.argv[1]], 110);"
-            "sys.stdout.buffer.write(repr(v.tokens).encode() + v.bpe_tokenizer().to_str().encode())")
+            "sys.stdout.buffer.write(repr(train_vocabulary([sys.argv[1]], 110).tokens).encode())")
     outputs = {subprocess.run([sys.executable, "-c", code, text], env=os.environ | {"PYTHONHASHSEED": seed}, check=True,
                               capture_output=True).stdout for seed in "12"}
     assert len(outputs) == 1
@@ -163,20 +161,15 @@ def test_report(tmp_path):
     assert (report.tokens_per_word, report.single_token_rate) == (pytest.approx(7 / 5), 2 / 5)
     assert report.unknown_rate == BertTokenizer(learned.tokens, False).unknown_rate(learned.held_out)
     assert "[UNK]              0.4000 of the words" in format_report(report).splitlines()
-    assert report_vocabulary(learned, "bpe").unknown_rate == 2 / 5
     assert math.isnan(report_vocabulary(learn(path, size=60)).coverage)
 
 
-def test_bpe_is_a_tokenizers_file_and_a_terminal_shows_progress(run, text, tmp_path, monkeypatch):
+def test_a_terminal_shows_progress(run, text, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    output = tmp_path / "bpe.json"
-    status, lines, messages = run("make-vocab", f"--input={text}", "--vocab_size=60", f"--output={output}",
-                                  "--algorithm=bpe", "--held_out=0.25")
+    status, lines, messages = run("make-vocab", f"--input={text}", "--vocab_size=60",
+                                  f"--output={tmp_path / 'vocab.txt'}", "--held_out=0.25")
     assert status == 0 and lines[1:3] == ["lines held out     1", "words held out     14"]
     assert messages[0].startswith("\x1b[Ktraining 60 tokens on") and messages[-1] == "\x1b[K"
-    tokenizer = tokenizers.Tokenizer.from_file(str(output))
-    assert tokenizer.get_vocab_size() == 60
-    assert tokenizer.encode("the cat ☃").tokens == ["the", "cat", "[UNK]"]
 
 
 def test_nothing_is_replaced_unasked_or_half_written(run, text, tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import json
 import numpy as np
 import pandas
 import pytest
-import tensorflow as tf
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.special import logit
@@ -24,11 +23,7 @@ from keras_bert.training import FineTuned, finetune
 from keras_bert.training.data_report import data_report, report_lines
 from keras_bert.training.held_out import hold_out
 
-import zoo
-from conftest import REAL, Peer, eagerly
-
-torch = Peer("torch")
-transformers = Peer("transformers")
+from conftest import REAL, eagerly
 
 GOEMOTIONS = REAL / "multilabel/goemotions"
 ROWS = [("thanks", ["joy", "thanks"]), ("oh", []), ("x, y", ["a, b"]), ("no", ["joy"])]
@@ -189,20 +184,6 @@ def test_the_loss_is_the_mean_over_labels_and_texts():
                       for z, y in zip(logits.ravel().astype(float), targets.ravel())])
     assert float(task.loss_arguments()["loss"](targets, logits)) == pytest.approx(wanted, rel=1e-6)
     assert task.score(Encoded(examples, [], targets), list(logits))["loss"] == pytest.approx(wanted, rel=1e-9)
-
-
-@pytest.mark.peers
-def test_loss_and_gradient_are_those_of_transformers():
-    model = transformers.BertForSequenceClassification.from_pretrained(zoo.converted("multilabel", "huggingface"))
-    targets = (np.random.default_rng(1).random((7, 3)) < 0.3).astype("float32")
-    outputs = model(torch.arange(35).reshape(7, 5), labels=torch.tensor(targets))
-    outputs.logits.retain_grad()
-    outputs.loss.backward()
-    logits = tf.Variable(outputs.logits.detach().numpy())
-    with tf.GradientTape() as tape:
-        loss = MultiLabel(9, list("abc")).loss_arguments()["loss"](targets, logits)
-    assert float(loss) == pytest.approx(outputs.loss.item(), rel=1e-6)
-    np.testing.assert_allclose(tape.gradient(loss, logits), outputs.logits.grad.numpy(), atol=1e-7)
 
 
 def test_answers_and_lines():

@@ -102,7 +102,7 @@ def test_pictures_are_whole(checked_draw, size):
     texts = checked_draw(make_metrics(**size))
     assert list(texts) == ["learning_curves", "confusions", "confusion_matrix", "calibration"]
     assert {"1", f"epoch {max(1, epochs - 1)}, kept"} <= set(texts["learning_curves"])
-    assert {" ".join(label.split()) for label in labels} <= set(texts["confusion_matrix"])
+    assert len({" ".join(label.split()) for label in labels} & set(texts["confusion_matrix"])) == min(len(labels), 30)
     assert f"{' '.join(labels[0].split())} → {labels[1]}" in texts["confusions"]
     assert "4 of 20 texts" in texts["confusions"]
     pairs = [text for text in texts["confusions"] if " → " in text]
@@ -137,14 +137,6 @@ def test_matrix_holds_shares_of_the_true_class(checked_draw, monkeypatch):
     assert numbers() == sorted(["100", "<1", "<1", "100"])
     monkeypatch.setattr(pictures, "MAX_CLASSES", 2)
     assert numbers() == sorted(["100", "<1", "100"])
-
-
-def test_confused_classes_stand_order():
-    def order(*pairs):
-        return "".join(pictures._order(list("abcdef"), [(*pair, 1) for pair in pairs]))
-
-    assert order("af", "be", "fb", "az") == "afbecd"
-    assert order("af", "be", "ae") == "faebcd"  # both chains turned
 
 
 def test_pictures_depend_on_the_metrics_alone(tmp_path):

@@ -21,7 +21,7 @@ from keras_bert.tasks import Classify, Embed
 from keras_bert.training import FineTuned, finetune
 
 import zoo
-from conftest import Peer
+from conftest import Peer, convert_proven
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -239,7 +239,7 @@ def test_vectors_are_those_of_sentence_transformers(minilm, tmp_path, prompts, d
     path.write_text(json.dumps({"prompts": prompts, "default_prompt_name": default}))
     texts = ["How do I reset my password?", "ok", "a long text " * 200, "오늘 서울 날씨가 어때요?"]
     theirs = library.SentenceTransformer(str(tmp_path / "prompts"), device="cpu")
-    convert(tmp_path / "prompts", tmp_path / "ours", "keras_bert")
+    convert_proven(tmp_path / "prompts", tmp_path / "ours")
     ours = FineTuned.load(tmp_path / "ours")
     for name, encode in ((None, theirs.encode), ("query", theirs.encode_query), ("document", theirs.encode_document)):
         found = ours.with_prompt(name).answer(ours.task.arguments(texts))

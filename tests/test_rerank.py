@@ -24,7 +24,7 @@ from keras_bert.weights import huggingface
 from keras_bert.weights.format import Weights
 
 import zoo
-from conftest import SMALL, TINY_VOCABULARY, Peer, change_json, interrupted_after, randomize, spelled
+from conftest import SMALL, TINY_VOCABULARY, Peer, change_json, convert_proven, interrupted_after, randomize, spelled
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -286,7 +286,7 @@ def test_sentence_transformers_reads_what_is_written_and_the_other_way(tmp_path,
     wanted = model.answer(asked)
     np.testing.assert_allclose(theirs.predict(pairs), wanted, rtol=0, atol=1e-5)
     theirs.save(str(tmp_path / "saved"))
-    convert(tmp_path / "saved", tmp_path / "back", "keras_bert")
+    convert_proven(tmp_path / "saved", tmp_path / "back")
     again = FineTuned.load(tmp_path / "back")
     assert again.task == Rerank(20, activation_fn)
     np.testing.assert_allclose(again.answer(asked), wanted, rtol=0, atol=1e-6)

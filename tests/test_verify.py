@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import random
-import re
 import shutil
 
 import pytest
@@ -12,16 +11,12 @@ import tensorflow as tf
 
 from keras_bert import cli
 from keras_bert.errors import InputError
-from keras_bert.export import export_encoder, export_preprocessor
 from keras_bert.export.checking import ANY_SAVED_MODEL, FAILED, LITERT, NOT_APPLICABLE, PASSED
 from keras_bert.export.verify import EMBEDDING, ENCODER, PREPROCESSOR, RAW_TEXT, verify
 from keras_bert.hub import HubLayer
-from keras_bert.layers import BertLayer
-from keras_bert.models import BertPretrainer
-from keras_bert.text import BertTokenizer
 
 import zoo
-from conftest import SMALL, TINY_VOCABULARY
+from conftest import TINY_VOCABULARY
 
 WITHOUT_TRAINING = [(0, PASSED), (1, PASSED), (1, PASSED), (2, PASSED), (3, PASSED), (5, NOT_APPLICABLE),
                     (6, NOT_APPLICABLE), (7, PASSED), (8, PASSED), (9, PASSED), (10, PASSED), (11, NOT_APPLICABLE)]
@@ -221,25 +216,16 @@ def test_the_document_holds_the_same_lines():
 
 
 COPIES = int(os.environ.get("KERAS_BERT_DAMAGED_COPIES", "40"))  # of each kind of export
-EXPORTS = {
-    "encoder": lambda path: zoo.copy(zoo.encoder(), path), "tagger": lambda path: zoo.copy(zoo.litert("tag"), path),
-    "mlm": lambda path: export_encoder(BertPretrainer(BertLayer(SMALL)), path, BertTokenizer(TINY_VOCABULARY)),
-    "preprocessor": lambda path: export_preprocessor(BertTokenizer(TINY_VOCABULARY), path),
-    "classifier": lambda path: zoo.copy(zoo.saved_model("intent"), path),
-    "embedder": lambda path: zoo.copy(zoo.saved_model("mean"), path)}
+EXPORTS = {"encoder": zoo.encoder, "tagger": lambda: zoo.litert("tag"), "classifier": lambda: zoo.saved_model("intent")}
 
 
 def damage(folder, rng):
     """Damages a file, or exchanges two; few damages change nothing."""
     path, other = rng.sample(sorted(path for path in folder.rglob("*") if path.is_file()), 2)
-    content = path.read_bytes()
-    lines, place = content.splitlines(keepends=True), rng.randrange(len(content))
-    first, second = rng.choices(lines, k=2)
+    content, kind = path.read_bytes(), rng.choice(["flip", "cut", "exchange", "copy", "remove", "folder"])
+    place = rng.randrange(len(content))
     changed = {"flip": content[:place] + bytes([content[place] ^ 1 << rng.randrange(8)]) + content[place + 1:],
-               "cut": content[:place], "repeat": content.replace(first, first + second, 1),
-               "swap": b"".join({first: second, second: first}.get(line, line) for line in lines),
-               "edit": re.sub(rb"\d", b"7", content, count=rng.randrange(1, 9)), "exchange": other.read_bytes()}
-    kind = rng.choice([*changed, "copy", "remove", "folder"])
+               "cut": content[:place], "exchange": other.read_bytes()}
     if kind == "exchange":
         other.write_bytes(content)
     elif kind == "copy":
@@ -260,21 +246,18 @@ def contents(folder):
 @pytest.mark.parametrize("kind", EXPORTS)
 def test_damage_is_one_line_and_nothing_is_loaded(kind, tmp_path, monkeypatch, run):
     """What would be loaded is as exported, and answers so; the digests alone may be missing."""
-    EXPORTS[kind](tmp_path / "whole")
+    whole = EXPORTS[kind]()
     for loader in ("inference.lite_model.LiteModel.load", "export.verify._load"):
         monkeypatch.setattr(f"keras_bert.{loader}", lambda *_: pytest.fail("loads"))
-    loaded = 0
     for seed in range(COPIES):
-        folder = shutil.copytree(tmp_path / "whole", tmp_path / "copy")
+        folder = zoo.copy(whole, tmp_path / "copy")
         damage(folder, random.Random(seed))
         try:
             status, output, messages = run("verify", folder)
             assert (status, output, len(messages)) == (1, [], 1) and str(folder) in messages[0], (seed, messages)
         except pytest.fail.Exception:
-            assert contents(folder) == contents(tmp_path / "whole"), seed
-            loaded += 1
+            assert contents(folder) == contents(whole), seed
         shutil.rmtree(folder)
-    print(f"{kind}: {COPIES} copies, {COPIES - loaded} refused, {loaded} as exported")
 
 
 @pytest.mark.parametrize("name,damage", [

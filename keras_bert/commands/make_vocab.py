@@ -13,20 +13,17 @@ EXAMPLE = "keras-bert make-vocab --input='texts/*.txt' --vocab_size=32000 --outp
 
 
 def run(input: list[str], vocab_size: int, output: str, lower_case: bool = False, strip_accents: bool | None = None,
-        hangul: Literal["syllables", "jamo"] = "syllables", algorithm: Literal["wordpiece", "bpe"] = "wordpiece",
-        min_frequency: int = 2, held_out: float = 0.01, overwrite: bool = False) -> None:
+        hangul: Literal["syllables", "jamo"] = "syllables", min_frequency: int = 2, held_out: float = 0.01,
+        overwrite: bool = False) -> None:
     """Train a vocabulary on text.
 
     Args:
         input: UTF-8 text files to train on, globs allowed: a.txt,wiki/*.txt.
         vocab_size: Number of tokens in the vocabulary, the five special tokens included.
-        output: File to write: a vocab.txt, or with --algorithm=bpe a tokenizers JSON file.
+        output: File to write, a vocab.txt.
         lower_case: Lower-case the text. Korean has no case and does not need it.
         strip_accents: Remove combining marks. Default: as lower_case.
         hangul: How Korean is spelled: in syllables, or in jamo, the letters of a syllable, which need --strip_accents.
-        algorithm: How words are split. Both algorithms have the same tokens; wordpiece, BERT's, splits a word into the
-            longest tokens that match, bpe merges characters in the order of training. bpe is for comparison only: it
-            writes a tokenizers JSON file for words that BERT's rules have already split.
         min_frequency: Minimum number of occurrences of a character, or of a pair that becomes a token.
         held_out: Share of the lines to hold out for the report.
         overwrite: Replace the output.
@@ -48,15 +45,11 @@ def run(input: list[str], vocab_size: int, output: str, lower_case: bool = False
     with writing(output):
         os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
     with atomic_file(output) as path:
-        if algorithm == "bpe":
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(vocabulary.bpe_tokenizer().to_str(pretty=True))
-        else:
-            save_vocabulary(vocabulary.tokens, path)
+        save_vocabulary(vocabulary.tokens, path)
     count, rules = len(vocabulary.tokens), vocabulary.rules
     if count < vocab_size:
         print_error(f"the texts give only {count} of {vocab_size} tokens; use more text or a lower --min_frequency")
     if sum(not is_normalized("NFC", token) for token in vocabulary.tokens) > count // 100 and not rules.strip_accents:
         print_error("the texts are in NFD, as on macOS, so the vocabulary fits only such texts; convert them to NFC")
     print(f"{output}: {count} tokens; lower_case={rules.lower_case}, strip_accents={rules.strip_accents}")
-    print(vocabulary_training.format_report(vocabulary_training.report_vocabulary(vocabulary, algorithm)))
+    print(vocabulary_training.format_report(vocabulary_training.report_vocabulary(vocabulary)))

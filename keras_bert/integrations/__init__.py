@@ -1,1 +1,1 @@
-"""Apache Beam and Ray. Each module needs its library, which an extra installs."""
+"""Apache Beam, which an extra installs."""

@@ -15,6 +15,7 @@ Result = TypeVar("Result")
 _DECAY_S = 10  # seconds in which the weight of a measured throughput falls to 1/e
 _PRIOR = 20_000  # tokens per second before the first measurement: many, so that a guess does not reject requests
 _PRIOR_S = 0.01  # seconds that this guess counts as
+_SMALL = 256  # tokens of a request, a few short texts
 _SHARE = 0.8  # of the timeout that the work in the queue may take; the rest is for errors of the estimate
 
 
@@ -128,9 +129,8 @@ class Batcher(Generic[Work, Result]):
     """A queue that joins requests into batches and runs them. A large request is queued in parts.
 
     Requests run in the order of arrival, and all parts of a request before the next request, so that under overload
-    those that were begun are finished. Requests that fit in one batch do not wait for all larger ones before them:
-    there is one lane for each kind, and they take turns, batch by batch. A batch that has room takes parts of the other
-    lane, too.
+    those that were begun are finished. Small requests do not wait for all larger ones before them: there is one lane
+    for each kind, and they take turns, batch by batch. A batch that has room takes parts of the other lane, too.
 
     A request is rejected if, by the throughput of the last seconds, it would not be answered within the timeout; unless
     nothing waits in its lane, because only running something corrects the measured throughput. A request that has
@@ -188,7 +188,7 @@ class Batcher(Generic[Work, Result]):
             Overloaded: here, or from the futures.
         """
         tokens = sum(part.tokens for part in parts)
-        lane = self._small if tokens <= self._budget else self._large
+        lane = self._small if tokens <= min(self._budget, _SMALL) else self._large
         too_late = lane.estimate(lane.waiting + lane.running + tokens) - _SHARE * self._timeout_s
         if len(self) >= self._limit or (lane.requests and too_late > 0):
             raise Overloaded(min(too_late, self._timeout_s))

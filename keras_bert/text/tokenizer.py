@@ -20,6 +20,7 @@ from keras_bert.text.tokenizer_files import CONFIG, TokenizerFiles, other_vocabu
 from keras_bert.text.vocabulary import MAX_WORD_LENGTH, has_capitals, holds_hangul_syllables, load_vocabulary
 
 _CHARACTERS = 8  # of a long text that are read at first, for each id that is needed
+_LONG = 4096  # characters
 _MAX_LENGTH = 128  # of an input, if neither the call nor the tokenizer says one
 UNKNOWN = "[UNK]"
 
@@ -129,10 +130,19 @@ class BertTokenizer:
         """Returns the words of each text, or of its `part`, see `Rules.normalize`. Messages call the texts `name`."""
         texts, long = as_texts(name, texts), _CHARACTERS * needed
         try:
-            return [self.rules.normalize(text if len(text) <= long else self.part(text, needed)) for text in texts]
+            return [self.words(text if len(text) <= long else self.part(text, needed), needed) for text in texts]
         except (AttributeError, TypeError):
             check_texts(name, texts)
             raise
+
+    def words(self, text: str, needed: int = sys.maxsize) -> str:
+        """Returns the words of a text, see `Rules.normalize`; of a long text at most the `needed` number, with [UNK] in
+        place of those that are too long to have tokens: `tokenizers` takes a microsecond for each character."""
+        words = self.rules.normalize(text)
+        if len(words) <= _LONG:
+            return words
+        kept = packing.truncate(words.split(), needed, self.truncation_side)  # each has at least one id
+        return " ".join(word if len(word) <= self.max_word_length else UNKNOWN for word in kept)
 
     def part(self, text: str, needed: int) -> str:
         """Returns a part of a text, from the end that is not cut, with at least the `needed` number of ids, which are
@@ -140,8 +150,10 @@ class BertTokenizer:
         size, is_right = _CHARACTERS * needed, self.truncation_side == "right"
         while size < len(text) // 4:  # to tokenize the part again takes longer than the rest of a shorter text
             border = self.rules.border.search(text, size if is_right else len(text) - size)
-            part = text if border is None else text[:border.start()] if is_right else text[border.start():]
-            if len(self.wordpiece.encode(self.rules.normalize(part)).ids) >= needed:
+            if border is None:
+                break
+            part = text[:border.start()] if is_right else text[border.start():]
+            if len(self.wordpiece.encode(self.words(part)).ids) >= needed:
                 return part
             size *= 2
         return text

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import json
 import math
 import os
 import unicodedata
@@ -35,17 +34,8 @@ class TrainedVocabulary:
     """A vocabulary that was trained on texts."""
 
     tokens: list[str]  # in the order of their ids, `SPECIALS` first
-    merges: list[tuple[str, str]]  # pairs of tokens, in the order in which BPE merges them
     rules: Rules  # of its words; `BertTokenizer(tokens, lower_case, strip_accents)` chooses the same ones
     held_out: list[str]  # the lines that were not used for training
-
-    def bpe_tokenizer(self) -> tokenizers.Tokenizer:
-        """Returns a `tokenizers.Tokenizer` that splits the words of `rules.normalize` in the order of the merges."""
-        ids = {token: index for index, token in enumerate(self.tokens)}
-        tokenizer = tokenizers.Tokenizer(
-            tokenizers.models.BPE(ids, self.merges, unk_token=UNKNOWN, continuing_subword_prefix=CONTINUES))
-        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-        return tokenizer
 
 
 def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lower_case: bool = False,
@@ -55,8 +45,8 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
     """Trains a vocabulary on text files, which are read line by line. The same texts give the same vocabulary.
 
     Tokens are created by repeatedly merging the most frequent pair (Sennrich et al. 2016, arXiv:1508.07909), as in
-    tokenizers' WordPieceTrainer: WordPiece and BPE differ only in how words are split later, into the longest tokens or
-    in the order of the merges.
+    tokenizers' WordPieceTrainer. Only the splitting of words is not that of byte-pair encoding: WordPiece takes the
+    longest tokens.
 
     A word with a character that is not in the vocabulary becomes [UNK], so all characters that occur often enough are
     kept, but in at most half of the vocabulary, unless the words leave more: otherwise the rare ideographs of a large
@@ -100,11 +90,11 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
         raise InputError(f"{files[0]}{' and the others' * (len(files) > 1)}: no character occurs at least ",
                          Option(f"min_frequency={min_frequency}"), " times in the lines that are not held out")
     progress(f"training {vocab_size} tokens on {len(counts)} different words")
-    tokens, merges = _merge(counts, characters[:limit], vocab_size, min_frequency)
+    tokens = _merge(counts, characters[:limit], vocab_size, min_frequency)
     while len(tokens) < vocab_size and limit < len(characters):
         limit += vocab_size - len(tokens)
-        tokens, merges = _merge(counts, characters[:limit], vocab_size, min_frequency)
-    return TrainedVocabulary(tokens, merges, rules, lines)
+        tokens = _merge(counts, characters[:limit], vocab_size, min_frequency)
+    return TrainedVocabulary(tokens, rules, lines)
 
 
 def _count(paths: list[Path], rules: Rules, share: float, progress: Callable[[str], object],
@@ -164,9 +154,8 @@ def _characters(counts: Mapping[str, int], rules: Rules, min_frequency: int) -> 
     return tokens
 
 
-def _merge(counts: Mapping[str, int], characters: list[str], vocab_size: int,
-           min_frequency: int) -> tuple[list[str], list[tuple[str, str]]]:
-    """Returns the tokens and merges that the trainer gets from the counted words that consist of `characters`."""
+def _merge(counts: Mapping[str, int], characters: list[str], vocab_size: int, min_frequency: int) -> list[str]:
+    """Returns the tokens that the trainer gets from the counted words that consist of `characters`."""
     starts, continues = set(characters), {token[2:] for token in characters if token.startswith(CONTINUES)}
     counts = {word: count for word, count in counts.items() if word[0] in starts and continues.issuperset(word[1:])}
     scale = max(math.ceil(sum(count * (len(word) + 1) for word, count in counts.items()) / FED_CHARACTERS), 1)
@@ -178,8 +167,8 @@ def _merge(counts: Mapping[str, int], characters: list[str], vocab_size: int,
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.train_from_iterator(_repeated(counts, scale), trainer)
-    model = json.loads(tokenizer.to_str())["model"]
-    return sorted(model["vocab"], key=model["vocab"].get), [(first, second) for first, second in model["merges"]]
+    ids = tokenizer.get_vocab()
+    return sorted(ids, key=ids.__getitem__)
 
 
 def _repeated(counts: Mapping[str, int], scale: int) -> Iterator[str]:
@@ -203,12 +192,10 @@ class VocabularyReport:
     longest: list[str]  # the ten longest tokens
 
 
-def report_vocabulary(vocabulary: TrainedVocabulary,
-                      model: Literal["wordpiece", "bpe"] = "wordpiece") -> VocabularyReport:
-    """Computes statistics of a vocabulary on its held-out lines. Words are split by `BertTokenizer`, or if `model` is
-    `bpe`, in the order of the merges."""
+def report_vocabulary(vocabulary: TrainedVocabulary) -> VocabularyReport:
+    """Computes statistics of a vocabulary on its held-out lines."""
     rules, tokens = vocabulary.rules, vocabulary.tokens
-    tokenizer = vocabulary.bpe_tokenizer() if model == "bpe" else BertTokenizer(tokens).wordpiece
+    tokenizer = BertTokenizer(tokens).wordpiece
     words: list[list[str]] = []
     characters: list[str] = []
     for line in vocabulary.held_out:

@@ -80,7 +80,7 @@ class Checkpoints:
     Args:
         folder: folder of the checkpoints. It is created, or reused if it belongs to the same run.
         run: everything that decides the result: `arguments`; `sha256` of the files that some arguments name; and
-            `settings`, by groups, of what was read from these files, which runs of 0.3.0 lack.
+            `settings`, by groups, of what was read from these files.
         overwrite: if True, replaces the checkpoints of another run.
         writes: if False, only reads, and does not check the folder. Of the processes that train together, one writes.
 

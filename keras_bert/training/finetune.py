@@ -172,9 +172,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
     if deterministic:
         enable_determinism()
     folder = Output(options.output, overwrite, options.files())
-    prepared = prepare(options, folder.is_of_release)
-    if folder.replaces_run_of_release(prepared.run):
-        prepared = prepare(options)
+    prepared = prepare(options)
     checkpoints, is_written = folder.open(prepared.run)
     if is_written:
         fine_tuned = FineTuned.load(options.output)

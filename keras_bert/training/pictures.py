@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # matplotlib is optional
 Metrics = dict[str, Any]  # of `metrics.json`
 Picture = tuple[str, str, Callable[["Figure", Metrics], None]]  # the file, the metric that it needs, what draws it
 
-MAX_PAIRS, MAX_CLASSES, MAX_LABEL = 20, 200, 80
+MAX_PAIRS, MAX_CLASSES, MAX_LABEL = 20, 30, 80
 # Distinguishable for the colour-blind: two of Okabe and Ito's colours, and a colour map of one hue for shares.
 TRAINING, VALIDATION, NEUTRAL, PALE, SHARES = "#0072B2", "#D55E00", "#666666", "#dddddd", "Blues"
 # DejaVu Sans, which comes with matplotlib, has no Hangul.
@@ -114,10 +114,10 @@ def _pairs(figure: "Figure", metrics: Metrics) -> None:
 
 
 def _matrix(figure: "Figure", metrics: Metrics) -> None:
-    """Draws the confusion matrix of the confused classes; classes without confusions have nothing to show."""
+    """Draws the confusion matrix of the classes that are confused most often."""
     classes, confusions = metrics["classes"], metrics["confusions"]
     confused = dict.fromkeys(itertools.chain.from_iterable(pair for *pair, _ in confusions))
-    labels = _order(list(confused)[:MAX_CLASSES], confusions)
+    labels = list(confused)[:MAX_CLASSES]
     positions = {label: position for position, label in enumerate(labels)}
     shares = np.diag([float(classes[label]["texts"] > 0) for label in labels])
     for true, predicted, count in confusions:
@@ -128,7 +128,7 @@ def _matrix(figure: "Figure", metrics: Metrics) -> None:
                 shares[row, positions[predicted]] = share
     shares[shares < 1e-9] = 0  # rounding errors for classes that were never predicted correctly
 
-    cell = min(max(10, 6 * INCH / len(labels)), INCH / 2)  # in points; a number of three digits fits
+    cell = min(6 * INCH / len(labels), INCH / 2)  # in points; a number of three digits fits
     side = cell * len(labels) / INCH
     axes = figure.add_axes((0, 0, side, side))
     cells = axes.pcolormesh(range(len(labels)), range(len(labels)), np.ma.masked_equal(shares, 0), cmap=SHARES,
@@ -138,29 +138,11 @@ def _matrix(figure: "Figure", metrics: Metrics) -> None:
         share = shares[row, column]
         axes.text(column, row, f"{100 * share:.0f}" if share >= 0.01 else "<1", ha="center", va="center",
                   fontsize=min(cell / 2, 9), color="white" if np.asarray(cells.norm(share)) > 0.6 else "black")
-    _name(axes, labels, labels, min(0.65 * cell, 10))
-    # A large matrix has labels on all sides, so that each cell is near its labels.
-    axes.tick_params(top=False, labeltop=side > 7, right=False, labelright=side > 7)
+    names, fontsize = list(map(_line, labels)), min(0.65 * cell, 10)
+    axes.set_yticks(range(len(names)), names, fontsize=fontsize)
+    axes.set_xticks(range(len(names)), names, fontsize=fontsize, rotation=90)
     axes.set(xlabel="predicted class", ylabel="true class")
-    axes.set_title(f"Classes most often confused: {len(labels)} of {len(classes):,}\nIn % of the true class's texts",
-                   fontsize=10 + side / 3)
-
-
-def _order(labels: list[str], confusions: list[tuple[str, str, int]]) -> list[str]:
-    """Orders labels so that classes that are often confused are near each other. Each label starts as a chain of its
-    own. From the most frequent confusion on, the chains of the two classes are joined; a chain is reversed first if
-    this brings its class nearer to the other one."""
-    chains = {label: [label] for label in labels}
-    for true, predicted, _ in confusions:
-        left, right = chains.get(true), chains.get(predicted)
-        if left and right and left is not right:
-            if 2 * left.index(true) < len(left) - 1:
-                left = left[::-1]
-            if 2 * right.index(predicted) > len(right) - 1:
-                right = right[::-1]
-            joined = left + right
-            chains.update(dict.fromkeys(joined, joined))
-    return list(dict.fromkeys(itertools.chain.from_iterable(chains.values())))
+    axes.set_title(f"Classes most often confused: {len(labels)} of {len(classes):,}\nIn % of the true class's texts")
 
 
 def _labels(figure: "Figure", metrics: Metrics) -> None:
@@ -197,11 +179,6 @@ def _calibration(figure: "Figure", metrics: Metrics) -> None:
     lower.set(yscale="log", ylim=(0.8, 2 * max(texts)))
     lower.yaxis.set_major_formatter("{x:,.0f}")
     lower.minorticks_off()
-
-
-def _name(axes: "Axes", rows: list[str], columns: list[str], fontsize: float) -> None:
-    axes.set_yticks(range(len(rows)), [_line(row) for row in rows], fontsize=fontsize)
-    axes.set_xticks(range(len(columns)), [_line(column) for column in columns], fontsize=fontsize, rotation=90)
 
 
 def _line(label: str) -> str:

@@ -21,7 +21,7 @@ from keras_bert.files.digests import file_digest
 from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask
 from keras_bert.presets import find_preset, origin
-from keras_bert.tasks import TASKS, Embed, Encoded, Tag, Task, read_examples, read_settings, restored
+from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, read_settings, restored
 from keras_bert.tasks.embed import fields_of
 from keras_bert.text import BertTokenizer
 from keras_bert.text.coverage import shorten
@@ -57,8 +57,8 @@ class Prepared:
     lines: list[str]  # to print before training
 
 
-def prepare(options: Options, is_of_release: bool = False) -> Prepared:
-    """Reads and makes what the options say. A run `is_of_release` 0.3 or older, which had sorted labels as texts."""
+def prepare(options: Options) -> Prepared:
+    """Reads and makes what the options say."""
     # The data
     task_class = TASKS[options.task]
     with unread_columns() as unread:
@@ -74,17 +74,13 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     if options.given_task:
         task.check(options.train, files[0])
     task.check_tokenizer(tokenizer)
-    if is_of_release and hasattr(task, "labels") and not options.label_columns:  # a tagger's by their types
-        of_type: Any = (lambda label: (label[2:], label)) if isinstance(task, Tag) else None
-        in_old_order: dict[str, Any] = {"labels": sorted(task.labels, key=of_type)}
-        task = dataclasses.replace(task, **in_old_order)
     warn_of_look_alikes(options.train, (
         (label, getattr(example, "row", None)) for example in files[0] for label in task.classes(example)))
     same, valid_share = task.same_texts(tokenizer), None
     names: list[Any] = [options.train, options.valid]
     if options.valid is None:
         valid_share = options.valid_share or _VALID_SHARE
-        files = [*hold_out(task, options.train, files[0], valid_share, options.seed, None if is_of_release else same)]
+        files = [*hold_out(task, options.train, files[0], valid_share, options.seed, same)]
         names = [f"{options.train} without the held-out texts", f"{options.train} (held-out texts: {len(files[1]):,})"]
     examples, valid_examples = files
     make_strategy = FewShot if options.few_shot else Strategy
@@ -104,7 +100,7 @@ def prepare(options: Options, is_of_release: bool = False) -> Prepared:
     with devices_scope(options.devices, options.batch_size, strategy.train_batches, strategy.valid_batches):
         model = _make_model(source, strategy.task, options, steps * options.epochs, **used)
         head, kept = _keep_head(model, task, source, options.few_shot)
-    run = _run(options, task, used, mined, tokenizer, model, kept, is_of_release)
+    run = _run(options, task, used, mined, tokenizer, model, kept)
 
     # The report
     report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split,
@@ -194,7 +190,7 @@ def _head_weights(model: Any) -> list[keras.Variable]:
 
 
 def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None, tokenizer: BertTokenizer,
-         model: BertTask, kept: list[keras.Variable], is_of_release: bool) -> dict[str, dict]:
+         model: BertTask, kept: list[keras.Variable]) -> dict[str, dict]:
     """Returns what decides the result, see `Checkpoints`: of the arguments, the values that are `used`, also those of
     the task where the argument is None. `kept` are the variables of a head that is not new."""
     arguments = options.of_run()
@@ -203,15 +199,12 @@ def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None,
     data = {"train": options.train, "valid": options.valid, "mine_negatives": mined,
             "class_weights": options.weights_file}
     files = {name: _digest(each) for name, each in data.items() if each is not None}
-    run: dict[str, dict] = {"arguments": arguments | used,
-                            "sha256": {**files, "model": weights_digest(tokenizer, pretrained)}}
-    if is_of_release:  # it stays one, without settings
-        return run
     head = {name: value for name, value in model.get_config().items() if name not in _NO_SETTINGS}
     head |= {"weights": weights_digest(tokenizer, kept) if kept else None}
     if options.few_shot:
         head |= {"scikit-learn": minor_version(importlib.metadata.version("scikit-learn"))}
-    return run | {"settings": model_settings(model.bert.config, tokenizer, task=task.training_settings(), head=head)}
+    return {"arguments": arguments | used, "sha256": {**files, "model": weights_digest(tokenizer, pretrained)},
+            "settings": model_settings(model.bert.config, tokenizer, task=task.training_settings(), head=head)}
 
 
 def _digest(data: str | Rows) -> str:

@@ -72,18 +72,6 @@ class Output:
         self._resumes = os.path.exists(self.checkpoints)
         atomic.check_free(path, overwrite or self._resumes, inputs)
 
-    def _saved(self) -> dict[str, Any]:
-        return json_files.read_object(os.path.join(self.checkpoints, "run.json"))
-
-    @property
-    def is_of_release(self) -> bool:
-        """True if the checkpoints are of version 0.3 or older, whose `run.json` has no settings."""
-        return bool(saved := self._saved()) and "settings" not in saved
-
-    def replaces_run_of_release(self, run: dict[str, dict]) -> bool:
-        """Returns True if `overwrite` replaces checkpoints of version 0.3 or older, which are of another run."""
-        return self.overwrite and self.is_of_release and bool(changes(self._saved(), run))
-
     def open(self, run: dict[str, dict], writes: bool = True) -> tuple[Checkpoints, bool]:
         """Returns the `Checkpoints`, and True if the folder is already written: an earlier process was killed before it
         removed them. Raises an InputError if the folder, or the checkpoints, are of another run."""
