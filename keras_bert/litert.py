@@ -1,6 +1,7 @@
 """`LiteRunner`, which runs the model file of a LiteRT folder with `ai-edge-litert` and NumPy, without TensorFlow."""
 
 import collections
+import contextlib
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -11,12 +12,26 @@ import numpy as np
 
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError
-from keras_bert.processes import available_cores
+from keras_bert.processes import available_cores, huge_pages
 
 FILE = "model.tflite"
 INPUTS = "input_word_ids", "input_mask", "input_type_ids"
 Arrays = dict[str, np.ndarray]
 _SHORT = 64  # tokens
+
+
+class _Runner:
+    """The model of an interpreter. Its first call packs the weights, which then move into huge pages."""
+
+    def __init__(self, interpreter: Any) -> None:
+        self.signature = interpreter.get_signature_runner()
+        self._memory: contextlib.AbstractContextManager = huge_pages()
+
+    def __call__(self, arrays: Arrays) -> Arrays:
+        with self._memory:
+            outputs = self.signature(**arrays)
+        self._memory = contextlib.nullcontext()
+        return outputs
 
 
 class LiteRunner:
@@ -46,18 +61,18 @@ class LiteRunner:
         self._free = threading.Semaphore(self._threads)
         narrow = [self._interpreter(1) for _ in range(self._threads)]
         interpreter = narrow[0] if one_core_per_call else self._interpreter(self._threads)
-        run = interpreter.get_signature_runner()
-        self.inputs, self.outputs = run.get_input_details(), run.get_output_details()
+        run = _Runner(interpreter)
+        self.inputs, self.outputs = run.signature.get_input_details(), run.signature.get_output_details()
         if self.inputs.keys() != set(INPUTS):
             raise InputError(f"{self._path}: the inputs must be {', '.join(INPUTS)}; they are {', '.join(self.inputs)}")
         self.is_int8 = any(detail["dtype"] == np.int8 for detail in interpreter.get_tensor_details())
         try:
             # A file can be damaged beyond its outline.
-            run(**dict(zip(INPUTS, np.array([0, 1, 0], np.int32).reshape(3, 1, 1))))
+            run(dict(zip(INPUTS, np.array([0, 1, 0], np.int32).reshape(3, 1, 1))))
         except (ValueError, RuntimeError) as error:
             raise self._unreadable(error) from None
         # The interpreters for one core, and the one for all cores, while nobody uses them.
-        self._narrow = collections.deque(other.get_signature_runner() for other in narrow)
+        self._narrow = collections.deque(run if other is interpreter else _Runner(other) for other in narrow)
         self._wide = self._narrow if one_core_per_call else collections.deque([run])
 
     def __reduce__(self) -> tuple[type, tuple]:
@@ -96,7 +111,7 @@ class LiteRunner:
                 pool = self._narrow
                 run = pool.pop()
             try:
-                return run(**arrays)
+                return run(arrays)
             finally:
                 pool.append(run)
 

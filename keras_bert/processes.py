@@ -2,11 +2,13 @@
 
 import collections
 import contextlib
+import ctypes
 import math
 import multiprocessing
 import os
 import pathlib
 import pickle
+import re
 import signal
 import sys
 import threading
@@ -22,6 +24,7 @@ from keras_bert.errors import InputError, Option
 # The files of the CPU limit of Linux's cgroups, version 2 and 1: microseconds in each period, and the period.
 _CPU_LIMITS = ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
 _CGROUPS = "/sys/fs/cgroup"
+_HUGE_PAGE, _MADV_COLLAPSE = 2**21, 25  # of Linux, on x86-64 and on arm64 with pages of 4 KiB
 _function: Callable[[Any], Any]  # what a worker calls
 
 
@@ -119,3 +122,31 @@ def _end_with(held: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
         held.recv_bytes()  # nothing is ever sent; this ends when the other end closes
     os._exit(1)
+
+
+@contextlib.contextmanager
+def huge_pages() -> Iterator[None]:
+    """Context manager that moves what its block has written into new memory to huge pages of 2 MiB, in the background,
+    on Linux 6.1 or later. To find the addresses of pages of 4 KiB takes longer than to read them, if neither is in a
+    cache any more: after 200 ms without a request, MiniLM in float32 takes 24 ms for 16 tokens instead of 10."""
+    before = _large_memory()
+    yield
+    if new := _large_memory() - before:
+        threading.Thread(target=_collapse, args=(new,), daemon=True).start()
+
+
+def _large_memory() -> set[int]:
+    """Returns the numbers of the huge pages that this process's private memory could have."""
+    try:
+        with open("/proc/self/maps") as file:
+            found = re.findall(r"^(\w+)-(\w+) rw-p 0+ 00:00 0 *(?:\[heap\])?$", file.read(), re.MULTILINE)
+    except OSError:  # not Linux
+        return set()
+    return {page for start, end in found for page in range(
+        -(-int(start, 16) // _HUGE_PAGE), int(end, 16) // _HUGE_PAGE)}
+
+
+def _collapse(pages: Iterable[int]) -> None:
+    madvise = ctypes.CDLL(None).madvise
+    for page in pages:  # one that has been freed meanwhile stays free
+        madvise(ctypes.c_void_p(page * _HUGE_PAGE), ctypes.c_size_t(_HUGE_PAGE), _MADV_COLLAPSE)

@@ -1,13 +1,18 @@
 """LiteRT folders: the answers of `LiteModel` against those of `FineTuned`, without TensorFlow, and from MediaPipe."""
 
 import concurrent.futures
+import ctypes
 import dataclasses
 import json
+import mmap
 import os
+import pathlib
 import pickle
+import re
 import shutil
 import subprocess
 import sys
+import threading
 import zipfile
 
 import numpy as np
@@ -411,3 +416,28 @@ def test_mediapipe_takes_strings(intents_folder, tmp_path):
         assert [label for label, _ in found] == answer.labels
         np.testing.assert_allclose([score for _, score in found], answer.scores, atol=1e-5)
     np.testing.assert_allclose(vectors, LiteModel.load(embedder).predict(texts), atol=1e-5)
+
+
+def test_what_a_block_writes_into_new_memory_gets_huge_pages():
+    def new():
+        memory = mmap.mmap(-1, 16 * 2**20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.write(content)
+        return memory
+
+    def size(memory):
+        address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        maps = re.findall(r"^(\w+)-(\w+) .*\n(?:\w+: .*\n)*?AnonHugePages: +(\d+)",
+                          pathlib.Path("/proc/self/smaps").read_text(), re.MULTILINE)
+        return next(int(huge) for start, end, huge in maps if int(start, 16) <= address < int(end, 16))
+
+    content = os.urandom(16 * 2**20)
+    try:
+        new().madvise(25)
+    except OSError:
+        pytest.skip("needs Linux 6.1")
+    before = {*threading.enumerate()}
+    with processes.huge_pages():
+        memory = new()
+    for thread in {*threading.enumerate()} - before:
+        thread.join()
+    assert size(memory) >= 12 * 1024 and memory[:] == content  # kB
