@@ -21,11 +21,11 @@ _SHORT = 64  # tokens
 
 
 class _Runner:
-    """The model of an interpreter. Its first call packs the weights, which then move into huge pages."""
+    """The model of an interpreter. Its first call packs the weights, which then move into huge pages, see there."""
 
-    def __init__(self, interpreter: Any) -> None:
+    def __init__(self, interpreter: Any, waits: bool) -> None:
         self.signature = interpreter.get_signature_runner()
-        self._memory: contextlib.AbstractContextManager = huge_pages()
+        self._memory: contextlib.AbstractContextManager = huge_pages(waits)
 
     def __call__(self, arrays: Arrays) -> Arrays:
         with self._memory:
@@ -61,7 +61,7 @@ class LiteRunner:
         self._free = threading.Semaphore(self._threads)
         narrow = [self._interpreter(1) for _ in range(self._threads)]
         interpreter = narrow[0] if one_core_per_call else self._interpreter(self._threads)
-        run = _Runner(interpreter)
+        run = _Runner(interpreter, one_core_per_call)  # which is for servers
         self.inputs, self.outputs = run.signature.get_input_details(), run.signature.get_output_details()
         if self.inputs.keys() != set(INPUTS):
             raise InputError(f"{self._path}: the inputs must be {', '.join(INPUTS)}; they are {', '.join(self.inputs)}")
@@ -72,7 +72,8 @@ class LiteRunner:
         except (ValueError, RuntimeError) as error:
             raise self._unreadable(error) from None
         # The interpreters for one core, and the one for all cores, while nobody uses them.
-        self._narrow = collections.deque(run if other is interpreter else _Runner(other) for other in narrow)
+        self._narrow = collections.deque(
+            run if other is interpreter else _Runner(other, one_core_per_call) for other in narrow)
         self._wide = self._narrow if one_core_per_call else collections.deque([run])
 
     def __reduce__(self) -> tuple[type, tuple]:

@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import threading
 import zipfile
 
 import numpy as np
@@ -435,9 +434,6 @@ def test_what_a_block_writes_into_new_memory_gets_huge_pages():
         new().madvise(25)
     except OSError:
         pytest.skip("needs Linux 6.1")
-    before = {*threading.enumerate()}
-    with processes.huge_pages():
+    with processes.huge_pages(waits=True):
         memory = new()
-    for thread in {*threading.enumerate()} - before:
-        thread.join()
     assert size(memory) >= 12 * 1024 and memory[:] == content  # kB
