@@ -127,8 +127,9 @@ def _end_with(held: Connection) -> None:
 @contextlib.contextmanager
 def huge_pages(waits: bool) -> Iterator[None]:
     """Context manager that moves what its block has written into new memory to huge pages of 2 MiB, on Linux 6.1 or
-    later; in the background, unless it `waits`. To find the addresses of pages of 4 KiB takes longer than to read them, if neither is in a
-    cache any more: after 200 ms without a request, MiniLM in float32 takes 24 ms for 16 tokens instead of 10."""
+    later; in the background, unless it `waits`. To find the addresses of pages of 4 KiB takes longer than to read them,
+    if neither is in a cache any more: after 200 ms without a request, MiniLM in float32 takes 24 ms for 16 tokens
+    instead of 10."""
     before = _large_memory()
     yield
     moving = threading.Thread(target=_collapse, args=(_large_memory() - before,), daemon=True)
