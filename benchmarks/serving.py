@@ -445,8 +445,9 @@ def kills(given):
             if not given.stops:
                 os.kill(worker, signal.SIGKILL)
             begin = time.monotonic()
-            while os.path.exists(f"/proc/{worker}"):  # until the supervisor has noticed
+            while os.path.exists(f"/proc/{worker}"):
                 time.sleep(0.1)
+            time.sleep(0.4)  # until the supervisor has noticed; it waits 0.5 s before it starts another
         time.sleep(given.seconds)
         stop.set()
         counts = results.recv()
