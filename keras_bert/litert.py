@@ -18,6 +18,7 @@ FILE = "model.tflite"
 INPUTS = "input_word_ids", "input_mask", "input_type_ids"
 Arrays = dict[str, np.ndarray]
 _SHORT = 64  # tokens
+_SMALLEST = dict(zip(INPUTS, np.array([0, 1, 0], np.int32).reshape(3, 1, 1)))  # inputs of one token
 
 
 class _Runner:
@@ -28,10 +29,9 @@ class _Runner:
         self._memory: contextlib.AbstractContextManager = huge_pages(waits)
 
     def __call__(self, arrays: Arrays) -> Arrays:
-        with self._memory:
-            outputs = self.signature(**arrays)
-        self._memory = contextlib.nullcontext()
-        return outputs
+        memory, self._memory = self._memory, contextlib.nullcontext()
+        with memory:
+            return self.signature(**arrays)
 
 
 class LiteRunner:
@@ -68,7 +68,7 @@ class LiteRunner:
         self.is_int8 = any(detail["dtype"] == np.int8 for detail in interpreter.get_tensor_details())
         try:
             # A file can be damaged beyond its outline.
-            run(dict(zip(INPUTS, np.array([0, 1, 0], np.int32).reshape(3, 1, 1))))
+            run(_SMALLEST)
         except (ValueError, RuntimeError) as error:
             raise self._unreadable(error) from None
         # The interpreters for one core, and the one for all cores, while nobody uses them.
@@ -91,6 +91,11 @@ class LiteRunner:
         # For a short text in int8, one core is faster than to wake another.
         is_short = self.is_int8 and np.size(inputs.get(INPUTS[0], ())) <= _SHORT
         return self._run(inputs, self._narrow if is_short else self._wide)
+
+    def warm_up(self) -> None:
+        """Runs each interpreter for one core once."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            list(pool.map(lambda run: run(_SMALLEST), self._narrow))
 
     def map(self, batches: Sequence[Mapping[str, np.ndarray]]) -> list[Arrays]:
         """Returns the outputs of several batches, each computed by one core."""

@@ -8,7 +8,6 @@ import math
 import os
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self
 
 import numpy as np
@@ -197,10 +196,9 @@ class LiteRTModel(ServedModel):
         super().close()
 
     def warm_up(self) -> None:
-        """Runs all interpreters once, which all signatures share: the first call of each packs the weights, which takes
-        so long that the calls, at the same time, get one each."""
-        with ThreadPoolExecutor(self.parallel) as pool:
-            list(pool.map(self._warm_up, [DEFAULT] * self.parallel))
+        """Runs all interpreters once, which all signatures share: the first call of each packs the weights."""
+        self._model.runner.warm_up()
+        self._warm_up(DEFAULT)
 
     def batching(self, max_tokens: int, pause_s: float) -> tuple[int, float]:
         return min(max_tokens, _CALL_TOKENS), 0.0

@@ -175,9 +175,9 @@ class Batcher(Generic[Work, Result]):
         return sum(waiting.future.cancelled() for waiting in self._running)
 
     @property
-    def is_late(self) -> bool:
-        """True if a batch runs longer than the timeout, when what runs it should have ended it."""
-        return perf_counter() - min(self._running.values(), default=math.inf) > self._timeout_s
+    def lateness(self) -> float:
+        """The seconds that a batch runs longer than the timeout, when what runs it should have ended it."""
+        return perf_counter() - min(self._running.values(), default=math.inf) - self._timeout_s
 
     @contextlib.contextmanager
     def queue(self, parts: Sequence[Part[Work]]) -> Iterator[list[asyncio.Future[BatchResult[Result]]]]:

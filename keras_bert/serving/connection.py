@@ -65,7 +65,7 @@ class LimitedTransport:
     def limit_sending(self) -> None:
         """Aborts the connection when the client has taken less than `SEND_BYTES` per `send_s` on average, until all has
         been sent: a client's system may take megabytes at once, then nothing until the client has read most of them.
-        What a system takes at the start, up to `_BUFFERED`, does not count, because no client may read it."""
+        What a system takes at the start, up to `_BUFFERED`, does not count: its program may not have read any."""
         if self.timer:
             self.timer.cancel()
         self._credit, self._seen = float(SEND_BYTES), self._taken()
@@ -89,8 +89,9 @@ class LimitedTransport:
 class Protocol(HttpToolsProtocol):
     """An HTTP connection with limits for the size and time of headers, for the time of sending, and for the number of
     connections; JSON errors; and the rules of RFC 9112 for the header Host. It ignores trailers, and requests to
-    upgrade. Each request finds it in its state, as `connection`. The `deadline` of the request that is being answered,
-    if there is one, ends when the connection `is_lost`; it `is_cut` if a response has not been sent to its end."""
+    upgrade; while requests wait for the response to an earlier one, it reads no more. Each request finds it in its
+    state, as `connection`. The `deadline` of the request that is being answered, if there is one, ends when the
+    connection `is_lost`; it `is_cut` if a response has not been sent to its end."""
 
     _refused_at: ClassVar[float] = -1.0  # when the process last logged that it has too many connections
 
@@ -101,7 +102,10 @@ class Protocol(HttpToolsProtocol):
         self._unanswered: collections.deque[Any] = collections.deque()  # uvicorn's cycles; the first runs
         self._limited = LimitedTransport(transport, self.loop)
         self._header_bytes, self._problem = 0, (400, "this is not HTTP")
+        self._unparsed = b""  # what follows a request that waits for the response before
         super().connection_made(cast(Any, self._limited))
+        resume = self.flow.resume_reading
+        self.flow.resume_reading = lambda: None if self.pipeline else resume()  # type: ignore[method-assign]
         self._start_timer()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4  # models and refusals need descriptors, too
         if len(self.connections) > limit:
@@ -126,8 +130,12 @@ class Protocol(HttpToolsProtocol):
     # Receiving
 
     def data_received(self, data: bytes) -> None:
+        data, self._unparsed = self._unparsed + data, b""
         for start in range(0, len(data), _PIECE):
             if self.transport.is_closing():
+                return
+            if self.pipeline:
+                self._unparsed = data[start:]
                 return
             self._header_bytes += len(piece := data[start:start + _PIECE])
             self._parse(piece)
@@ -174,6 +182,9 @@ class Protocol(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._unanswered.popleft()
         super().on_response_complete()
+        if not self.transport.is_closing():
+            self.data_received(b"")
+            self.flow.resume_reading()
 
     def on_body(self, body: bytes) -> None:
         self._header_bytes = 0

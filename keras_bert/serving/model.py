@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import hmac
+import math
 import os
 import time
 from collections.abc import Coroutine
@@ -47,9 +48,9 @@ class ModelServer:
         """Returns True if the model of that name, by default each model, is served, and the server is not draining."""
         return not self.draining and all(self.models[each].current for each in ([name] if name else self.models))
 
-    def is_late(self) -> bool:
-        """Returns True if a batch of a model runs longer than `timeout_s`."""
-        return any(model.current and model.current.batcher.is_late for model in self.models.values())
+    def lateness(self) -> float:
+        """Returns the most seconds that a batch of a model runs longer than `timeout_s`; if none does, less than 0."""
+        return max(model.current.batcher.lateness if model.current else -math.inf for model in self.models.values())
 
     def check_access(self, authorization: bytes, field: str) -> None:
         """Raises a `RequestError` if the header or metadata `field` has the wrong token."""

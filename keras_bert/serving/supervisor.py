@@ -20,7 +20,7 @@ from typing import IO
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import is_empty
 from keras_bert.processes import available_cores
-from keras_bert.serving import ALIVE, LATE, READY, logs, metrics
+from keras_bert.serving import ALIVE, LATE, READY, STUCK, logs, metrics
 from keras_bert.serving.settings import GRPC_PORT, Settings, find_first_version, format_address, needs_tensorflow
 from keras_bert.terminal import print_error
 
@@ -29,7 +29,7 @@ _ENDED = os.WEXITED | os.WNOHANG | os.WNOWAIT  # of `waitid`: what has ended, wi
 _MAX_PAUSE = 30  # seconds
 _BEAT_S = 0.5  # seconds between heartbeats
 _BEATS = 8  # heartbeats in a row after which a worker is hung
-_IDLE_TICKS = 1  # of a hundredth of a second of a core: processor time between heartbeats of threads that wait
+_IDLE_TICKS = 1  # hundredths of a second of a core, the most that threads which only wait use between heartbeats
 # The program of a worker. Its first argument is the folder that contains the package, for a checkout that is not
 # installed; `-P` leaves out the current folder, where a file could have the name of a module. Until the worker accepts
 # connections, signals end it at once.
@@ -110,8 +110,9 @@ class _Worker:
 
     A process that hangs is killed. It hangs if, at `_BEATS` heartbeats in a row, it has not answered the last one, or
     runs a batch for longer than its timeout; and none of its threads computes, or waits for a core or a disk, as those
-    of a slow one do. If it is not ready yet, they may wait for anything, but must not be stopped by a signal.
-    Heartbeats are counted, because time also passes while this process itself is stopped."""
+    of a slow one do. It also hangs if a batch has run for another minute, whatever other threads do. If it is not ready
+    yet, they may wait for anything, but must not be stopped by a signal. Heartbeats are counted, because time also
+    passes while this process itself is stopped."""
 
     process: subprocess.Popen[bytes] | None = None
     is_ready = False  # True if it accepts connections, and has tried to load its models
@@ -167,7 +168,9 @@ class _Worker:
         self.is_ready = self.is_ready or READY in self._answer
         if time.monotonic() < self._next_beat:
             return
-        if ALIVE in self._answer:
+        if STUCK in self._answer:
+            self._idle_beats = _BEATS
+        elif ALIVE in self._answer:
             self._idle_beats = 0
         else:
             last, self._used = self._used, _used_ticks(
@@ -221,12 +224,15 @@ def _stop(workers: Iterable[_Worker], number: signal.Signals, seconds: float) ->
     for _, process in running:
         process.send_signal(number)
     end = time.monotonic() + seconds + 5
-    while any(process.poll() is None for _, process in running):
-        for worker, process in running:
+    while left := [(worker, process) for worker, process in running if process.poll() is None]:
+        for worker, process in left:
             worker.beat(process)
             if time.monotonic() > end:
                 process.kill()
-        signal.sigtimedwait(_SIGNALS, _BEAT_S)
+        received = signal.sigtimedwait(_SIGNALS, _BEAT_S)
+        if received and received.si_signo == signal.SIGINT:  # ends a drain
+            for _, process in left:
+                process.send_signal(signal.SIGINT)
     for worker, _ in running:
         worker.log.join(1)
 

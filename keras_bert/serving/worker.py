@@ -10,7 +10,7 @@ import socket
 import sys
 from typing import cast
 
-from keras_bert.serving import ALIVE, LATE, READY, logs
+from keras_bert.serving import ALIVE, LATE, READY, STUCK, logs
 from keras_bert.startup import quiet_tensorflow
 
 logs.configure(pipe=2)
@@ -23,6 +23,7 @@ from keras_bert.serving.model import ModelServer
 from keras_bert.serving.settings import Settings, format_address
 
 KEEP_ALIVE_S = 75  # longer than load balancers keep an idle connection, commonly 60 s
+STUCK_S = 60  # seconds that a batch takes beyond its timeout
 SWITCH_S = 0.001  # seconds between switches of threads, so that the event loop soon gets its turn; Python's are 5 ms
 
 
@@ -31,7 +32,7 @@ def main(descriptor: int, accepts_at_once: int) -> None:
     Accepts connections when the models are loaded or, if `accepts_at_once`, before. Standard input is a socket to the
     supervisor: it has the settings, one line of JSON, then heartbeats, and ends with the supervisor. This process
     writes `READY` to it when it is ready, and answers heartbeats by `ALIVE` or, if a batch runs longer than
-    `--timeout_s`, by `LATE`."""
+    `--timeout_s`, by `LATE`, after another minute by `STUCK`."""
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))  # each connection needs a file descriptor
     sys.setswitchinterval(SWITCH_S)
@@ -70,7 +71,8 @@ async def _serve(models: ModelServer, http: uvicorn.Server, listener: socket.soc
     def answer_supervisor() -> None:
         with contextlib.suppress(OSError):
             if os.read(0, 1024):
-                os.write(0, LATE if models.is_late() else ALIVE)
+                late = models.lateness()
+                os.write(0, ALIVE if late <= 0 else LATE if late <= STUCK_S else STUCK)
                 return
         loop.remove_reader(0)  # it has ended
         stop_at_once()

@@ -55,6 +55,8 @@ class BertTokenizer:
         strip_accents = lower_case if strip_accents is None else strip_accents
         if normalization is None:
             normalization = "NFC" if strip_accents and holds_hangul_syllables(self.vocabulary) else "none"
+        if max_word_length < len("[SEP]"):  # which `flat_ids` puts between texts
+            raise InputError(f"max_word_length must be at least {len('[SEP]')}; got {max_word_length}")
         self.rules = Rules(lower_case, strip_accents, split_cjk, normalization)
         self.max_length, self.max_word_length = max_length, max_word_length
         self.has_segments, self.truncation_side = has_segments, truncation_side
