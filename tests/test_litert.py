@@ -437,3 +437,10 @@ def test_what_a_block_writes_into_new_memory_gets_huge_pages():
     with processes.huge_pages(waits=True):
         memory = new()
     assert size(memory) >= 12 * 1024 and memory[:] == content  # kB
+
+
+def test_an_interpreter_works_after_a_first_call_that_failed():
+    runner = LiteModel.load(zoo.litert("intent")).runner
+    with pytest.raises(ValueError, match="inputs"):
+        runner._narrow[0]({})
+    runner.warm_up()

@@ -313,7 +313,7 @@ def test_what_libraries_write_becomes_json_and_a_full_disk_is_tried_again(monkey
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return len(written[-1])
 
-    with monkeypatch.context() as patched:
+    with monkeypatch.context() as patched, caplog.at_level(logging.INFO, "keras_bert.serving"):
         patched.setattr(os, "write", write)
         patched.setattr(time, "sleep", lambda _: None)
         supervisor._copy_log([b'{"time": "now"}\n', b"F0000 a crash\n", b"{not \xff\n"])

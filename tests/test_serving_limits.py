@@ -15,9 +15,11 @@ import subprocess
 import time
 
 import pytest
+import uvicorn
 from serving_server import TOKEN, connections, held, instances, limited_server, refused, rpc_error, serving, write_echo
 
 from keras_bert.inference.served_model import RequestError
+from keras_bert.serving.connection import Protocol
 from keras_bert.serving.memory import MemoryBudget
 
 JAVA_CLIENT = pathlib.Path(__file__).parents[1] / "benchmarks/Ask.java"
@@ -368,3 +370,32 @@ def test_bodies_of_100_megabytes_are_refused_and_not_kept(server):
     for _ in range(4):
         assert server.ask(PREDICT, body)[0] == 413
     assert server.resident() - before < 20e6
+
+
+def test_no_more_requests_are_read_than_are_answered():
+    """A client sends requests without reading the responses; the second waits for the first, which has not come yet."""
+    count, release = 20_000, asyncio.Event()
+
+    async def app(scope, receive, send):
+        await release.wait()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def main():
+        config = uvicorn.Config(app, lifespan="off", log_config=None)
+        config.load()
+        state = uvicorn.server.ServerState()
+        loop, made = asyncio.get_running_loop(), []
+        server = await loop.create_server(
+            lambda: made.append(Protocol(config, state, {})) or made[-1], "127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * count)
+        await asyncio.sleep(0.3)
+        assert len(made[0].pipeline) < 50 and not made[0].transport.is_reading()
+        release.set()
+        answers = [await reader.readuntil(b"\r\n\r\n") for _ in range(count)]
+        assert all(answer.startswith(b"HTTP/1.1 200") for answer in answers) and not made[0].pipeline
+        writer.close()
+        server.close()
+
+    asyncio.run(main())

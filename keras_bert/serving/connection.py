@@ -23,6 +23,7 @@ SEND_S, SEND_BYTES = 10, 64_000  # seconds in which a client must take so many b
 LINGER_S = 5  # the same while the server stops; also, to receive the rest of a body when closing
 _UNSENT = 2**16  # bytes of a response that the system buffers before it sends them
 _BUFFERED = 2**17  # bytes, Linux's default
+_AHEAD = 2**12  # bytes of later requests after which reading pauses
 _PIECE = 2**10  # bytes that are parsed at a time, so that headers are limited in large packets, too
 
 # RFC 9112, section 3.2: a name, or an IP address, which may have a port.
@@ -89,7 +90,7 @@ class LimitedTransport:
 class Protocol(HttpToolsProtocol):
     """An HTTP connection with limits for the size and time of headers, for the time of sending, and for the number of
     connections; JSON errors; and the rules of RFC 9112 for the header Host. It ignores trailers, and requests to
-    upgrade; while requests wait for the response to an earlier one, it reads no more. Each request finds it in its
+    upgrade; while requests wait for the response to an earlier one, it reads little more. Each request finds it in its
     state, as `connection`. The `deadline` of the request that is being answered, if there is one, ends when the
     connection `is_lost`; it `is_cut` if a response has not been sent to its end."""
 
@@ -105,7 +106,7 @@ class Protocol(HttpToolsProtocol):
         self._unparsed = b""  # what follows a request that waits for the response before
         super().connection_made(cast(Any, self._limited))
         resume = self.flow.resume_reading
-        self.flow.resume_reading = lambda: None if self.pipeline else resume()  # type: ignore[method-assign]
+        self.flow.resume_reading = lambda: None if self._is_full() else resume()  # type: ignore[method-assign]
         self._start_timer()
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4  # models and refusals need descriptors, too
         if len(self.connections) > limit:
@@ -136,12 +137,17 @@ class Protocol(HttpToolsProtocol):
                 return
             if self.pipeline:
                 self._unparsed = data[start:]
+                if self._is_full():
+                    self.flow.pause_reading()
                 return
             self._header_bytes += len(piece := data[start:start + _PIECE])
             self._parse(piece)
             if self._header_bytes > MAX_HEADERS and not self.transport.is_closing():
                 self._problem = _TOO_LARGE
                 self.send_400_response("")
+
+    def _is_full(self) -> bool:
+        return len(self._unparsed) > _AHEAD  # until then, it reads, to notice that the client has gone
 
     def _parse(self, data: bytes) -> None:
         try:

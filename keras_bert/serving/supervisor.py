@@ -248,7 +248,7 @@ def _copy_log(log: Iterable[bytes]) -> None:
     pipe fills. Lines of C++ libraries and crashes, which are not JSON, become messages of JSON lines."""
     for line in log:
         if not line.startswith(b'{"time": "'):
-            logs.logger.error(line.decode(errors="replace").rstrip())
+            logs.logger.info(line.decode(errors="replace").rstrip())
             continue
         with _STDERR_LOCK:
             while line:
