@@ -7,6 +7,7 @@ import gzip
 import json
 import os
 import pathlib
+import pickle
 import resource
 import shutil
 import signal
@@ -399,3 +400,8 @@ def test_no_more_requests_are_read_than_are_answered():
         server.close()
 
     asyncio.run(main())
+
+
+def test_an_error_passes_between_processes():
+    error = pickle.loads(pickle.dumps(RequestError(503, "later", {"Retry-After": "1"})))
+    assert (error.status, error.message, error.headers) == (503, "later", {"Retry-After": "1"})

@@ -50,7 +50,7 @@ class RequestError(Exception):
     the gRPC status that is derived from it."""
 
     def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
+        super().__init__(status, message, headers)  # the arguments that pickle needs: workers of predict raise it
         self.status, self.message, self.headers = status, message, headers
 
 

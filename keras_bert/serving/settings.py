@@ -111,11 +111,11 @@ def find_first_version(path: str) -> tuple[int, str]:
         raise InputError(f"{path}: must be a SavedModel or a LiteRT folder, or a folder of these whose names are "
                          "numbers below 2^63; to make one: keras-bert export text-model --model=FOLDER "
                          "--output=EXPORTED, or keras-bert export litert")
-    with reading(versions[max(versions)]):
-        os.listdir(versions[max(versions)])
+    with reading(newest := versions[max(versions)]):
+        os.listdir(newest)
     whole = [number for number, folder in versions.items() if is_saved_model(folder) or is_litert(folder)]
     if not whole:
-        raise InputError(f"{versions[max(versions)]}: must be a SavedModel or a LiteRT folder; there is neither "
+        raise InputError(f"{newest}: must be a SavedModel or a LiteRT folder; there is neither "
                          f"{SAVED_MODEL} nor {FILE}")
     return max(whole), versions[max(whole)]
 
