@@ -17,8 +17,7 @@ import tensorflow as tf
 from real_texts import announce, find
 
 from keras_bert.text import BertTokenizer
-from keras_bert.text.graph_tokenizer import GraphTokenizer
-from keras_bert.text.tokenizer import UNKNOWN
+from keras_bert.text.wordpiece import UNKNOWN
 from keras_bert.text.tokenizer_files import MAX_WORD_LENGTH
 from keras_bert.text.vocabulary import load_vocabulary
 
@@ -34,7 +33,7 @@ def in_graph(tokenize):
 
 
 def graph_tokenizer(vocab, lower_case):
-    graph = GraphTokenizer(BertTokenizer(vocab, lower_case))
+    graph = BertTokenizer(vocab, lower_case).graph()
     return in_graph(lambda texts: graph.tokenize(texts).merge_dims(1, 2))
 
 

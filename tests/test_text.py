@@ -128,7 +128,7 @@ def test_tokenizer_json_gives_the_same_ids(options, library, tmp_path):
     tokenizer = BertTokenizer(vocabulary, **{"normalization": "none"} | options)
     huggingface.write_tokenizer(tokenizer, tmp_path, 16, 64)
     again = BertTokenizer.from_folder(tmp_path)
-    assert {**vars(again), "wordpiece": 0} == {**vars(tokenizer), "wordpiece": 0, "max_length": 16}
+    assert {**vars(again), "subwords": 0} == {**vars(tokenizer), "subwords": 0, "max_length": 16}
     texts = [*HARD_TEXTS, *ODD_TEXTS, *["[SEP] a"] * (library == "tokenizers")]
     for rows in ([texts], [texts, ["play"] * len(texts)]):
         wanted = tokenizer(*rows, max_length=16)

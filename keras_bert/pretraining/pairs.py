@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_bert.pretraining.corpus import Corpus, Section
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 
 SHORT = 0.1  # fraction of the pairs that are made shorter than the limit
 
@@ -109,7 +109,7 @@ def full_sentences(corpus: Corpus, limit: int, sep_id: int) -> tuple[np.ndarray,
     return ids, np.stack([begin, end, end, end], axis=1)
 
 
-def pack_spans(ids: np.ndarray, spans: np.ndarray, tokenizer: BertTokenizer, length: int) -> dict[str, np.ndarray]:
+def pack_spans(ids: np.ndarray, spans: np.ndarray, tokenizer: Tokenizer, length: int) -> dict[str, np.ndarray]:
     """Packs spans of `ids`, int64 [examples, 4], begin and end of A and of B, into inputs: [CLS] A [SEP] B [SEP], or
     [CLS] A [SEP] if B is empty. Returns `input_word_ids`, `input_mask`, `input_type_ids`, int32 [examples, length]."""
     begin_a, end_a, begin_b, end_b = (column[:, None] for column in spans.T)

@@ -17,8 +17,8 @@ from keras_bert.files.paths import find_texts as find_texts
 from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import LongLine, decode, read_lines
 from keras_bert.text.rules import Rules
-from keras_bert.text.tokenizer import UNKNOWN, BertTokenizer
 from keras_bert.text.vocabulary import CONTINUES, MAX_WORD_LENGTH, holds_hangul_syllables
+from keras_bert.text.wordpiece import UNKNOWN, BertTokenizer
 
 SPECIALS = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 MAX_SIZE = 1_000_000  # the trainer reserves memory for this many tokens before it reads a word
@@ -195,7 +195,7 @@ class VocabularyReport:
 def report_vocabulary(vocabulary: TrainedVocabulary) -> VocabularyReport:
     """Computes statistics of a vocabulary on its held-out lines."""
     rules, tokens = vocabulary.rules, vocabulary.tokens
-    tokenizer = BertTokenizer(tokens).wordpiece
+    tokenizer = BertTokenizer(tokens).subwords
     words: list[list[str]] = []
     characters: list[str] = []
     for line in vocabulary.held_out:
