@@ -17,9 +17,9 @@ import tensorflow as tf
 from real_texts import announce, find
 
 from keras_bert.text import BertTokenizer
-from keras_bert.text.wordpiece import UNKNOWN
 from keras_bert.text.tokenizer_files import MAX_WORD_LENGTH
 from keras_bert.text.vocabulary import load_vocabulary
+from keras_bert.text.wordpiece import UNKNOWN
 
 REFERENCE = "FastBertTokenizer"
 BATCHES = {1: 256, 32: 64, 1024: 8}  # texts per batch: batches per turn
