@@ -19,7 +19,6 @@ from real_texts import announce, find
 from keras_bert.text import BertTokenizer
 from keras_bert.text.tokenizer_files import MAX_WORD_LENGTH
 from keras_bert.text.vocabulary import load_vocabulary
-from keras_bert.text.wordpiece import UNKNOWN
 
 REFERENCE = "FastBertTokenizer"
 BATCHES = {1: 256, 32: 64, 1024: 8}  # texts per batch: batches per turn
@@ -47,7 +46,7 @@ def tokenizers_alone(vocab, lower_case):
 
     ids = {piece: index for index, piece in enumerate(load_vocabulary(vocab))}
     tokenizer = tokenizers.Tokenizer(
-        models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_LENGTH))
+        models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_LENGTH))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower_case, strip_accents=lower_case)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return lambda texts: [encoding.ids for encoding in tokenizer.encode_batch_fast(texts)]

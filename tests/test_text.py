@@ -15,7 +15,6 @@ from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, save_vocabulary
-from keras_bert.weights import huggingface
 
 from conftest import SMALL, Peer, write_huggingface
 
@@ -126,7 +125,7 @@ def test_tokenizer_json_gives_the_same_ids(options, library, tmp_path):
     """Raw text of a special token aside, which transformers finds in texts."""
     vocabulary = list(dict.fromkeys([*HARD_VOCABULARY, *ODD_PIECES, *(f"##{c}" for c in ODD_PIECES)]))
     tokenizer = BertTokenizer(vocabulary, **{"normalization": "none"} | options)
-    huggingface.write_tokenizer(tokenizer, tmp_path, 16, 64)
+    tokenizer.save_for_transformers(tmp_path, 16)
     again = BertTokenizer.from_folder(tmp_path)
     assert {**vars(again), "subwords": 0} == {**vars(tokenizer), "subwords": 0, "max_length": 16}
     texts = [*HARD_TEXTS, *ODD_TEXTS, *["[SEP] a"] * (library == "tokenizers")]

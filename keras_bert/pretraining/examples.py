@@ -104,7 +104,7 @@ class ExampleMaker:
         """Returns token ids, and as from `pair_sentences`, the spans of the texts in them and their labels."""
         corpus = Corpus.open(self.folder)  # in each process
         if self.settings.next_sentence:
-            limit = self.settings.max_length - 3
+            limit = self.settings.max_length - self.tokenizer.special_tokens(2)
             spans, labels = pair_sentences(corpus, section, limit, rng)
             return corpus.ids, truncate(spans, limit, rng), labels
         ids, spans = full_sentences(corpus.part(section), self.settings.max_length - 2, self.tokenizer.sep_id)

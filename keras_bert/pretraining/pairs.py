@@ -115,11 +115,12 @@ def pack_spans(ids: np.ndarray, spans: np.ndarray, tokenizer: Tokenizer, length:
     begin_a, end_a, begin_b, end_b = (column[:, None] for column in spans.T)
     position = np.arange(length)
     middle = end_a - begin_a + 1  # the position of the first [SEP]
-    last = middle + np.where(end_b > begin_b, end_b - begin_b + 1, 0)
-    source = np.where(position < middle, begin_a + position - 1, begin_b + position - middle - 1)
+    second = middle + tokenizer.separators
+    last = np.where(end_b > begin_b, second + end_b - begin_b, middle)
+    source = np.where(position < middle, begin_a + position - 1, begin_b + position - second)
     word_ids = ids.take(source, mode="clip")
     word_ids[:, 0] = tokenizer.cls_id
-    word_ids[(position == middle) | (position == last)] = tokenizer.sep_id
+    word_ids[(position >= middle) & (position < second) | (position == last)] = tokenizer.sep_id
     word_ids[position > last] = tokenizer.pad_id
     return {"input_word_ids": word_ids, "input_mask": (position <= last).astype(np.int32),
-            "input_type_ids": ((position > middle) & (position <= last)).astype(np.int32)}
+            "input_type_ids": ((position >= second) & (position <= last)).astype(np.int32)}

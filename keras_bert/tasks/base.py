@@ -354,13 +354,12 @@ class Task:
         for text in self.texts(example):
             yield from [text] if isinstance(text, str) else text or ()
 
-    @property
-    def tokens_read(self) -> int:
-        """The number of tokens of a text that the model reads at most."""
-        return self.max_length - 1 - len(self.inputs)
+    def tokens_read(self, tokenizer: Tokenizer) -> int:
+        """Returns the number of tokens of a text that the model reads at most."""
+        return self.max_length - tokenizer.special_tokens(len(self.inputs))
 
     def same_texts(self, tokenizer: Tokenizer) -> SameTexts:
-        return SameTexts(tokenizer, self.tokens_read)
+        return SameTexts(tokenizer, self.tokens_read(tokenizer))
 
     def groups(self, examples: Sequence, same: SameTexts) -> list[tuple]:
         """Returns the `group` of each example as a value that is equal for the same texts in any order."""

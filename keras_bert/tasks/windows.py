@@ -83,9 +83,8 @@ class SplittingTask(Task):
     def limits(self) -> tuple[str, ...]:
         return ("max_windows",) if self.windows and self.max_windows is not None else super().limits
 
-    @property
-    def tokens_read(self) -> int:
-        size = super().tokens_read
+    def tokens_read(self, tokenizer: Tokenizer) -> int:
+        size = super().tokens_read(tokenizer)
         return needed_tokens(size, self.doc_stride or size, self.max_windows) - 1 if self.windows else size
 
     def settings(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def tokens_with_offsets(texts: Iterable[str], tokenizer: Tokenizer,
 
 
 def _tokens_of_batch(texts: list[str], tokenizer: Tokenizer) -> Iterator[TokenOffsets]:
-    words_of_texts, *sources = zip(*map(tokenizer.rules.words, texts))
+    words_of_texts, *sources = zip(*map(tokenizer.rules.trace_words, texts))
     words = list(itertools.chain.from_iterable(words_of_texts))
     numbers = {word: number for number, word in enumerate(dict.fromkeys(words))}
     ids, counts, lengths = tokenizer.spell(list(numbers))

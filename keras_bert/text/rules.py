@@ -84,7 +84,7 @@ class Rules:
         """The result of `normalize` for each character, for `str.translate`. Entries are computed on first use."""
         return _table(self)
 
-    def words(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+    def trace_words(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
         """Returns the words, and the start and end of what each of their characters came from, int64 [characters]."""
         words = text.translate(self.table)
         if CONTEXTUAL in words:

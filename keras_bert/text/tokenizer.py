@@ -1,7 +1,7 @@
 """`Tokenizer`, what the tokenizers of all kinds of vocabularies give, with the `tokenizers` library."""
 
 import abc
-import functools
+import itertools
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -15,8 +15,7 @@ from keras_bert.errors import InputError, Option
 from keras_bert.text import packing
 
 _CHARACTERS = 8  # of a long text that are read at first, for each id that is needed
-LONG = 4096  # characters
-_MAX_LENGTH = 128  # of an input, if neither the call nor the tokenizer says one
+_LONG = 4096  # characters
 
 
 class Normalizer(Protocol):
@@ -33,7 +32,7 @@ class Normalizer(Protocol):
     def normalize(self, text: str) -> str:
         """Returns the words of a text as one str, with white space between them and possibly at both ends."""
 
-    def words(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+    def trace_words(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
         """Returns the words, and the start and end of what each of their characters came from, int64 [characters]."""
 
 
@@ -57,6 +56,9 @@ class Tokenizer(abc.ABC):
 
     files: ClassVar[tuple[str, ...]]  # names of the files that `save` writes; the first has the vocabulary
     separators = 1  # number of [SEP] between the texts of a pair
+    starts_word: np.ndarray  # True for tokens that begin a word: bool [vocabulary]
+    is_special: np.ndarray  # True for [CLS] and the like: bool [vocabulary]
+    max_word_length = sys.maxsize  # number of characters; longer words become [UNK]
 
     def __init__(self, vocabulary: list[str], ids: dict[str, int], special: Sequence[str], rules: Normalizer,
                  model: tokenizers.models.Model, max_length: int | None, has_segments: bool,
@@ -68,24 +70,9 @@ class Tokenizer(abc.ABC):
         self.subwords = tokenizers.Tokenizer(model)
         self.subwords.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
 
-    @functools.cached_property
-    @abc.abstractmethod
-    def starts_word(self) -> np.ndarray:
-        """True for tokens that begin a word: bool [vocabulary]."""
-
-    @functools.cached_property
-    @abc.abstractmethod
-    def is_special(self) -> np.ndarray:
-        """True for tokens that stand for no part of a text, [CLS] for example: bool [vocabulary]."""
-
     @abc.abstractmethod
     def with_normalization(self, normalization: str | None) -> Self:
         """Returns a copy with this `normalization`, or the same one if it is None."""
-
-    @abc.abstractmethod
-    def flat_ids(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the concatenated ids of all texts, int32 [ids], and the number of ids of each text, int64 [texts], in
-        a third of the time of `ids` for many short texts."""
 
     @abc.abstractmethod
     def spell(self, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -107,13 +94,12 @@ class Tokenizer(abc.ABC):
     @property
     def default_length(self) -> int:
         """Maximum number of ids of an input, unless a call gives another: `max_length`, or 128 if it is None."""
-        return self.max_length or _MAX_LENGTH
+        return self.max_length or 128
 
     def settings(self) -> dict[str, Any]:
         """Returns what decides inputs, without the vocabulary, and without the maximum length, which runs choose."""
-        values = {name: value for name, value in vars(self).items()
-                  if isinstance(value, bool | int | str | None) and name != "max_length"}
-        return values | vars(self.rules)
+        return {name: value for name, value in vars(self).items() if name != "max_length" and isinstance(
+            value, bool | int | str | None)} | vars(self.rules)
 
     def special_tokens(self, texts: int) -> int:
         """Returns the number of special tokens of an input of one or more texts."""
@@ -127,10 +113,7 @@ class Tokenizer(abc.ABC):
 
     def ids(self, texts: Iterable[str], needed: int = sys.maxsize) -> list[list[int]]:
         """Returns the ids of each text, without [CLS] and [SEP]; of a long text perhaps only the `needed` number."""
-        return self._ids("texts", texts, needed)
-
-    def _ids(self, name: str, texts: Iterable[str], needed: int = sys.maxsize) -> list[list[int]]:
-        return self.ids_of_words(self._normalized(name, texts, needed))
+        return self.ids_of_words(self._normalized("texts", texts, needed))
 
     def ids_of_words(self, words: list[str]) -> list[list[int]]:
         """Returns the ids of texts that the rules have normalized, or of words."""
@@ -147,11 +130,13 @@ class Tokenizer(abc.ABC):
             raise
 
     def words(self, text: str, needed: int = sys.maxsize) -> str:
-        """Returns the words of a text, see `Normalizer.normalize`; of a long text at most the `needed` number."""
+        """Returns the words of a text, see `Normalizer`; of a long text at most the `needed` number, with [UNK]
+        in place of those that are too long to have tokens: `tokenizers` takes a microsecond for each character."""
         words = self.rules.normalize(text)
-        if len(words) <= LONG:
+        if len(words) <= _LONG:
             return words
-        return " ".join(packing.truncate(words.split(), needed, self.truncation_side))  # each has at least one id
+        kept = packing.truncate(words.split(), needed, self.truncation_side)  # each has at least one id
+        return " ".join(word if len(word) <= self.max_word_length else self.vocabulary[self.unk_id] for word in kept)
 
     def part(self, text: str, needed: int) -> str:
         """Returns a part of a text, from the end that is not cut, with at least the `needed` number of ids, which are
@@ -166,6 +151,13 @@ class Tokenizer(abc.ABC):
                 return part
             size *= 2
         return text
+
+    def flat_ids(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the concatenated ids of all texts, int32 [ids], and the number of ids of each text, int64 [texts], in
+        a third of the time of `ids` for many short texts."""
+        words = [words.split() for words in self._normalized("texts", texts)]
+        ids, counts, _ = self.spell([*itertools.chain.from_iterable(words)])
+        return ids, np.diff(np.append(0, np.cumsum(counts))[np.cumsum([0, *map(len, words)])])
 
     def unknown_rate(self, texts: Iterable[str]) -> float:
         """Returns the share of the words of the texts that the vocabulary cannot spell, between 0 and 1."""
@@ -200,8 +192,9 @@ class Tokenizer(abc.ABC):
         added = self.special_tokens(1 if text_pairs is None else 2)
         if max_length < (shortest := max(added, 3)):
             raise InputError(Option("max_length"), f" must be at least {shortest}; got {max_length}")
-        firsts = self._ids("texts", texts, max_length)
-        seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs, max_length)
+        firsts = self.ids(texts, max_length)
+        seconds = [None] * len(firsts) if text_pairs is None else self.ids_of_words(
+            self._normalized("text_pairs", text_pairs, max_length))
         if len(firsts) != len(seconds):
             raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
         rows = [*zip(firsts, seconds)]

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import json
 import os
-import sys
 from collections.abc import Iterable
 from typing import Any, Self
 
@@ -16,14 +15,12 @@ from tokenizers import decoders, processors
 from keras_bert.arguments import Normalization, Path
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import write_json
-from keras_bert.text import vocabulary as vocabularies
+from keras_bert.text import vocabulary as words
 from keras_bert.text.packing import Side
 from keras_bert.text.rules import Rules
-from keras_bert.text.tokenizer import LONG, Tokenizer
+from keras_bert.text.tokenizer import Tokenizer
 from keras_bert.text.tokenizer_files import CONFIG, SPECIAL, TOKENIZER, load_tokenizer, own_steps
-from keras_bert.text.vocabulary import CONTINUES, MAX_WORD_LENGTH
-
-UNKNOWN = "[UNK]"
+from keras_bert.text.vocabulary import CONTINUES, MAX_WORD_LENGTH, has_capitals, holds_hangul_syllables, load_vocabulary
 
 
 class BertTokenizer(Tokenizer):
@@ -54,20 +51,19 @@ class BertTokenizer(Tokenizer):
                  max_length: int | None = None, has_segments: bool = True,
                  truncation_side: Side = "right", max_word_length: int = MAX_WORD_LENGTH) -> None:
         if isinstance(vocabulary, str | os.PathLike):
-            vocabulary = vocabularies.load_vocabulary(vocabulary)
+            vocabulary = load_vocabulary(vocabulary)
         if lower_case is None:
-            lower_case = not vocabularies.has_capitals(vocabulary)
+            lower_case = not has_capitals(vocabulary)
         strip_accents = lower_case if strip_accents is None else strip_accents
         if normalization is None:
-            is_composed = strip_accents and vocabularies.holds_hangul_syllables(vocabulary)
-            normalization = "NFC" if is_composed else "none"
-        if max_word_length < len("[SEP]"):  # which `flat_ids` puts between texts
-            raise InputError(f"max_word_length must be at least {len('[SEP]')}; got {max_word_length}")
+            normalization = "NFC" if strip_accents and holds_hangul_syllables(vocabulary) else "none"
+        if max_word_length < 1:
+            raise InputError(f"max_word_length must be at least 1; got {max_word_length}")
         rules = Rules(lower_case, strip_accents, split_cjk, normalization)
         ids = {token: index for index, token in enumerate(vocabulary)}
-        model = tokenizers.models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=max_word_length)
-        super().__init__(vocabulary, ids, [*SPECIAL.values()], rules, model, max_length, has_segments, truncation_side)
+        model = tokenizers.models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=max_word_length)
         self.max_word_length = max_word_length
+        super().__init__(vocabulary, ids, [*SPECIAL.values()], rules, model, max_length, has_segments, truncation_side)
 
     @classmethod
     def from_folder(cls, folder: Path) -> "BertTokenizer":
@@ -94,7 +90,7 @@ class BertTokenizer(Tokenizer):
         write_json(os.path.join(folder, CONFIG), settings | additional)
 
     def save(self, folder: Path) -> None:
-        vocabularies.save_vocabulary(self.vocabulary, os.path.join(folder, self.files[0]))
+        words.save_vocabulary(self.vocabulary, os.path.join(folder, self.files[0]))
         self.save_settings(folder)
 
     def save_for_transformers(self, folder: Path, length: int) -> None:
@@ -119,11 +115,11 @@ class BertTokenizer(Tokenizer):
         return GraphWordPiece(self)
 
     @functools.cached_property
-    def starts_word(self) -> np.ndarray:
+    def starts_word(self) -> np.ndarray:  # type: ignore[override]  # computed when needed, as the others
         return np.array([not token.startswith(CONTINUES) for token in self.vocabulary])
 
     @functools.cached_property
-    def is_special(self) -> np.ndarray:
+    def is_special(self) -> np.ndarray:  # type: ignore[override]
         """The tokens in brackets, for example [CLS], [UNK] and [unused1]."""
         return np.array([len(token) > 2 and token[0] + token[-1] == "[]" for token in self.vocabulary])
 
@@ -131,21 +127,6 @@ class BertTokenizer(Tokenizer):
     def _lengths(self) -> np.ndarray:
         """The number of characters of each token, int64 [vocabulary]."""
         return np.array([len(token.removeprefix(CONTINUES)) for token in self.vocabulary])
-
-    def words(self, text: str, needed: int = sys.maxsize) -> str:
-        """See `Tokenizer`. In a long text, [UNK] stands for words that are too long to have tokens: `tokenizers` takes
-        a microsecond for each character."""
-        words = super().words(text, needed)
-        if len(words) <= LONG:
-            return words
-        return " ".join(word if len(word) <= self.max_word_length else UNKNOWN for word in words.split())
-
-    def flat_ids(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-        # A "[SEP]" in a text itself does not become this token, because the rules split off its brackets.
-        words = "".join(f"{text} [SEP] " for text in self._normalized("texts", texts))
-        ids = np.array(self.ids_of_words([words])[0], np.int32)
-        ends = np.flatnonzero(ids == self.sep_id)
-        return np.delete(ids, ends), np.diff(ends, prepend=-1) - 1
 
     def spell(self, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ids = np.array(self.ids_of_words([" ".join(words)])[0], np.int32)

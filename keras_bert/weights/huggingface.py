@@ -13,7 +13,6 @@ from safetensors.numpy import save_file
 from keras_bert.config import BertConfig, as_bert
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import Record, all_differences, declared, read_object, write_json
-from keras_bert.text import Tokenizer
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights import native
 from keras_bert.weights.format import Format, Source, Weights, detect
@@ -161,8 +160,10 @@ def write(weights: Weights, folder: str, max_length: int | None = None) -> None:
     if labels:
         values |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     write_json(config := os.path.join(folder, "config.json"), values)
-    write_tokenizer(weights.tokenizer, folder, max_length or settings.get("max_length"),
-                    weights.config.max_position_embeddings)
+    if weights.tokenizer:
+        limit = weights.config.max_position_embeddings
+        weights.tokenizer.save_for_transformers(folder, max_length or settings.get("max_length") or min(
+            weights.tokenizer.max_length or limit, limit))
     try:
         save_file(_tensors(weights, model), path := os.path.join(folder, "model.safetensors"),
                   metadata={"format": "pt"})
@@ -285,10 +286,3 @@ def _head(model: ModelType, config: Record, kind: str, shapes: dict[str, tuple[i
 FORMAT = Format("huggingface", recognise, read, write, tuple(TYPES["bert"].architectures),
                 fixed={"directionality": ("bidi",)}, settings_file="config.json",
                 applied=("task", "max_length", "pairs", "features"), variant=variant)
-
-
-def write_tokenizer(tokenizer: Tokenizer | None, folder: str, max_length: int | None, positions: int) -> None:
-    """Writes the files of a tokenizer. Inputs are truncated to `max_length`; if it is None, to the tokenizer's, at most
-    `positions`."""
-    if tokenizer:
-        tokenizer.save_for_transformers(folder, max_length or min(tokenizer.max_length or positions, positions))

@@ -163,10 +163,9 @@ def _write_tokenizer(tokenizer: Tokenizer | None, folder: str) -> dict[str, Any]
     """Writes a tokenizer's files and returns its JSON object."""
     if tokenizer is None:
         return None
-    tokenizer = wordpiece(tokenizer, "kerashub")
     if tokenizer.mask_id is None or len(set(tokenizer.vocabulary)) < len(tokenizer.vocabulary):
         raise InputError("kerashub: the vocabulary must contain [MASK], and no token twice")
-    rules, path = tokenizer.rules, os.path.join(folder, tokenizer_files.KERAS_HUB_VOCABULARY)
+    rules, path = wordpiece(tokenizer, "kerashub").rules, os.path.join(folder, tokenizer_files.KERAS_HUB_VOCABULARY)
     os.makedirs(os.path.dirname(path))
     save_vocabulary(tokenizer.vocabulary, path)
     values = _object("BertTokenizer", {
