@@ -3,6 +3,7 @@ import functools
 import json
 import re
 import shutil
+import types
 import unicodedata
 
 import numpy as np
@@ -12,9 +13,13 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from keras_bert.convert import convert, open_source
+from keras_bert.convert.conversion import with_vocabulary
 from keras_bert.errors import InputError, InputWarning
+from keras_bert.export.litert import why_not
 from keras_bert.layers import BertLayer
-from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, save_vocabulary
+from keras_bert.tasks import Embed
+from keras_bert.text import BertTokenizer, Tokenizer, load_vocabulary, pack, pad, save_vocabulary
+from keras_bert.weights.loading import FORMATS
 
 from conftest import SMALL, Peer, write_huggingface
 
@@ -114,6 +119,16 @@ ODD_TEXTS = ["ΟΔΟΣ Σ Ο'Σ ΑΣΒ ΆΣ. 中Σ", "a\xa0b\u3000c\u2028d\x85e"
              "ﬁ ß İ Ⅷ ǅ e\u0316\u0301\u0327"]
 ODD_PIECES = sorted({c for text in ODD_TEXTS for c in text + unicodedata.normalize("NFD", text.lower())
                      if unicodedata.category(c)[0] in "LMNP" or unicodedata.category(c) in ("Co", "Cn", "Sm", "Sk")})
+
+
+def test_other_kinds_are_refused_where_only_wordpiece_fits():
+    methods = dict.fromkeys(Tokenizer.__abstractmethods__)
+    other = object.__new__(type("Other", (Tokenizer,), methods | {"files": ("tokenizer.json",)}))
+    users = [FORMATS[name].rules for name in ("tf1", "garden", "hub", "kerashub")]
+    for use in (*users, lambda other: with_vocabulary(types.SimpleNamespace(tokenizer=other), "vocab.txt")):
+        with pytest.raises(InputError, match="^.*: the vocabulary must be one of WordPiece; this is tokenizer.json$"):
+            use(other)
+    assert why_not(Embed(16), other) == "it reads vocabularies of WordPiece only"
 
 
 @pytest.mark.parametrize("library", ["tokenizers", pytest.param("transformers", marks=pytest.mark.peers)])
