@@ -56,7 +56,7 @@ def _is_delimiter(character):
 def _word_ids(word, tokenizer):
     if len(word.encode()) > _MAX_BYTES:
         return [tokenizer.unk_id]
-    return [token.id for token in tokenizer.wordpiece.model.tokenize(word)]
+    return [token.id for token in tokenizer.subwords.model.tokenize(word)]
 
 
 def cause(text, tokenizer, max_length):

@@ -17,8 +17,6 @@ import tensorflow as tf
 from real_texts import announce, find
 
 from keras_bert.text import BertTokenizer
-from keras_bert.text.graph_tokenizer import GraphTokenizer
-from keras_bert.text.tokenizer import UNKNOWN
 from keras_bert.text.tokenizer_files import MAX_WORD_LENGTH
 from keras_bert.text.vocabulary import load_vocabulary
 
@@ -34,7 +32,7 @@ def in_graph(tokenize):
 
 
 def graph_tokenizer(vocab, lower_case):
-    graph = GraphTokenizer(BertTokenizer(vocab, lower_case))
+    graph = BertTokenizer(vocab, lower_case).graph()
     return in_graph(lambda texts: graph.tokenize(texts).merge_dims(1, 2))
 
 
@@ -48,7 +46,7 @@ def tokenizers_alone(vocab, lower_case):
 
     ids = {piece: index for index, piece in enumerate(load_vocabulary(vocab))}
     tokenizer = tokenizers.Tokenizer(
-        models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=MAX_WORD_LENGTH))
+        models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=MAX_WORD_LENGTH))
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=lower_case, strip_accents=lower_case)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return lambda texts: [encoding.ids for encoding in tokenizer.encode_batch_fast(texts)]

@@ -26,7 +26,7 @@ from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.layers import BertLayer, standardize_inputs
 from keras_bert.models import BertPretrainer
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 
 from . import writing
 
@@ -133,7 +133,7 @@ class MaskedLMModule(_Reusable):
         return outputs | {"mlm_logits": self._predict(masked)}
 
 
-def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: BertTokenizer, *,
+def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: Tokenizer, *,
                    dtype: Literal["float32", "bfloat16"] = "float32", jit_compile: bool = False,
                    overwrite: bool = False) -> None:
     """Writes a Hub-style SavedModel of an encoder. Output is written atomically.
@@ -141,7 +141,7 @@ def export_encoder(model: BertLayer | BertPretrainer, path: Path, tokenizer: Ber
     Args:
         model, dtype, jit_compile: see `EncoderModule`. LoRA additions are merged into the kernels.
         path: folder to write.
-        tokenizer: the `BertTokenizer` of the encoder; its vocabulary and casing are exported, too.
+        tokenizer: the `Tokenizer` of the encoder; its vocabulary and casing are exported, too.
         overwrite: If True, replaces an existing `path`.
 
     Raises:

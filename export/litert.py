@@ -24,7 +24,7 @@ from keras_bert.models.base import BertTask
 from keras_bert.tasks import Embed, Task, save_settings
 from keras_bert.tasks.base import Answers
 from keras_bert.tasks.embed import fields_of
-from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text import Tokenizer
 from keras_bert.text.samples import of_tokens, sample_inputs
 
 from . import writing
@@ -32,7 +32,7 @@ from . import writing
 _EXACT = 1e-4  # relative to the largest output, or to 1: sums in another order differ less
 
 
-def export_litert(model: BertTask, tokenizer: BertTokenizer, path: Path, task: Task | None = None, *,
+def export_litert(model: BertTask, tokenizer: Tokenizer, path: Path, task: Task | None = None, *,
                   columns: dict[str, Any] | None = None, dtype: Literal["float32", "int8"] = "float32",
                   overwrite: bool = False) -> dict[str, float]:
     """Writes a LiteRT folder, which [`LiteModel`][keras_bert.LiteModel] reads. Output is written atomically, after the
@@ -40,7 +40,7 @@ def export_litert(model: BertTask, tokenizer: BertTokenizer, path: Path, task: T
 
     Args:
         model: a head; a `BertEmbedder` for vectors of texts.
-        tokenizer: the `BertTokenizer` of the model.
+        tokenizer: the `Tokenizer` of the model.
         path: folder to write.
         task: the task of the model, `task` of a `FineTuned`. May be left out for a `BertEmbedder`.
         columns: `columns` of a `FineTuned`.
@@ -61,7 +61,7 @@ def export_litert(model: BertTask, tokenizer: BertTokenizer, path: Path, task: T
         return write_litert(model, tokenizer, folder, task, columns, dtype)
 
 
-def check_litert_export(model: BertTask, tokenizer: BertTokenizer, path: Path, overwrite: bool) -> None:
+def check_litert_export(model: BertTask, tokenizer: Tokenizer, path: Path, overwrite: bool) -> None:
     """Raises an InputError if a model cannot be exported with these arguments."""
     if not isinstance(model, BertTask) or isinstance(model, models.BertFeatureTagger):
         raise InputError("a LiteRT folder needs a model of finetune without LSTMs, or a BertEmbedder; got "
@@ -70,7 +70,7 @@ def check_litert_export(model: BertTask, tokenizer: BertTokenizer, path: Path, o
     writing.check_export(model, tokenizer, path, overwrite)
 
 
-def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: Task | None = None,
+def write_litert(model: BertTask, tokenizer: Tokenizer, folder: str, task: Task | None = None,
                  columns: dict[str, Any] | None = None, dtype: str = "float32") -> dict[str, float]:
     """Writes the files of `export_litert` into an existing folder; returns the largest differences."""
     task = task or default_task(model, tokenizer)
@@ -88,8 +88,7 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
     pathlib.Path(folder, FILE).write_bytes(content)
     config = model.bert.config
     config.to_json(os.path.join(folder, "bert_config.json"))
-    save_vocabulary(tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
-    tokenizer.save_settings(folder)
+    tokenizer.save(folder)
     save_settings(task, columns or {}, folder)
     write_digests(folder)
 
@@ -106,7 +105,7 @@ def write_litert(model: BertTask, tokenizer: BertTokenizer, folder: str, task: T
     return differences
 
 
-def default_task(model: BertTask, tokenizer: BertTokenizer, settings: Mapping[str, Any] | None = None) -> Embed:
+def default_task(model: BertTask, tokenizer: Tokenizer, settings: Mapping[str, Any] | None = None) -> Embed:
     """Returns the task of a `BertEmbedder`, with the prompts and the windows in the settings of its weights. Raises an
     InputError for another model."""
     if not isinstance(model, models.BertEmbedder):
@@ -135,7 +134,7 @@ _BERT_TOKENIZER = 4  # of the options of a process unit
 _NAMES = dict(zip(INPUTS, ("ids", "mask", "segment_ids")))
 
 
-def why_not(task: Task, tokenizer: BertTokenizer) -> str | None:
+def why_not(task: Task, tokenizer: Tokenizer) -> str | None:
     """Returns why MediaPipe cannot run a model from strings, or None if it can."""
     if task.lite_outputs not in ({"probabilities": "BL"}, {"embedding": "BH"}) or len(task.inputs) > 1:
         return "it answers single texts with classes or embeddings only"
@@ -143,12 +142,14 @@ def why_not(task: Task, tokenizer: BertTokenizer) -> str | None:
         return f"it does not put the default prompt, {task.default_prompt!r}, before texts"
     if any("\n" in label or "\r" in label or not label for label in getattr(task, "labels", ())):
         return "it reads one label per line, and a label is empty or has a line break"
+    if _VOCABULARY[0] not in tokenizer.files:
+        return "it reads vocabularies of WordPiece only"
     if not tokenizer.rules.lower_case:
         return "its tokenizer lower-cases texts, and this vocabulary is cased"
     return None
 
 
-def with_metadata(content: bytes, task: Task, tokenizer: BertTokenizer) -> bytes:
+def with_metadata(content: bytes, task: Task, tokenizer: Tokenizer) -> bytes:
     """Returns a model file with metadata, or as it is if MediaPipe cannot run it."""
     if why_not(task, tokenizer):
         return content

@@ -17,9 +17,8 @@ from typing import Literal
 import tensorflow as tf
 
 from keras_bert.arguments import Length, Path, check
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.graph_packing import MAX_SEGMENTS, flatten, pack_segments
-from keras_bert.text.graph_tokenizer import GraphTokenizer
 
 from .writing import CallablePart, save
 
@@ -30,12 +29,12 @@ class Preprocessor(CallablePart):
     """The root object of the SavedModel.
 
     Args:
-        tokenizer: the `BertTokenizer` to export.
+        tokenizer: the `Tokenizer` to export.
         max_length: the length to which the root pads and truncates its outputs.
         truncator: how `bert_pack_inputs` divides the length among the segments: `round_robin` or `waterfall`.
     """
 
-    def __init__(self, tokenizer: BertTokenizer, max_length: int, truncator: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, max_length: int, truncator: str) -> None:
         def preprocess(texts: tf.Tensor) -> dict[str, tf.Tensor]:
             return pack_segments([flatten(self.tokenize(texts))], max_length, tokenizer, truncator)
 
@@ -45,7 +44,7 @@ class Preprocessor(CallablePart):
 
         pack_flat = tf.function(
             lambda segments, length: pack_segments(segments, length, tokenizer, truncator), autograph=False)
-        graph = GraphTokenizer(tokenizer)
+        graph = tokenizer.graph()
         super().__init__(tf.function(preprocess, input_signature=[_TEXTS], autograph=False))
         special_tokens = CallablePart(tf.function(lambda: _special_tokens(tokenizer), input_signature=[]))
         for name in ("tokenize", "tokenize_with_offsets"):
@@ -60,13 +59,13 @@ class Preprocessor(CallablePart):
                 packing.get_concrete_function([tokens] * segments, seq_length=tf.TensorSpec([], tf.int32))
 
 
-def export_preprocessor(tokenizer: BertTokenizer, path: Path, *, max_length: Length = 128,
+def export_preprocessor(tokenizer: Tokenizer, path: Path, *, max_length: Length = 128,
                         truncator: Literal["round_robin", "waterfall"] = "round_robin",
                         overwrite: bool = False) -> None:
     """Writes a preprocessor SavedModel. Output is written atomically.
 
     Args:
-        tokenizer: a `BertTokenizer`.
+        tokenizer: a `Tokenizer`.
         path: folder to write.
         max_length, truncator: see `Preprocessor`.
         overwrite: If True, replaces an existing `path`.
@@ -79,7 +78,7 @@ def export_preprocessor(tokenizer: BertTokenizer, path: Path, *, max_length: Len
     save(module, path, {"serving_default": module.__call__}, tokenizer, {}, overwrite)
 
 
-def _special_tokens(tokenizer: BertTokenizer) -> dict[str, tf.Tensor]:
+def _special_tokens(tokenizer: Tokenizer) -> dict[str, tf.Tensor]:
     ids = {"padding_id": tokenizer.pad_id, "start_of_sequence_id": tokenizer.cls_id,
            "end_of_segment_id": tokenizer.sep_id, "mask_id": tokenizer.mask_id,
            "vocab_size": len(tokenizer.vocabulary)}

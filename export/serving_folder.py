@@ -20,7 +20,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Task
 from keras_bert.tasks.graph import text_specs
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 
 from .text_model import export_text_model, lengths_up_to, task_of
 
@@ -49,7 +49,7 @@ num_batch_threads {{ value: 2 }}
 """
 
 
-def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder: Path, name: str | None = None,
+def export_version(model: BertLayer | BertTask, tokenizer: Tokenizer, folder: Path, name: str | None = None,
                    task: Task | None = None, *, max_length: int | None = None,
                    dtype: Literal["float32", "bfloat16"] | None = None, jit_compile: bool = False,
                    **options: Any) -> str:
@@ -78,8 +78,9 @@ def export_version(model: BertLayer | BertTask, tokenizer: BertTokenizer, folder
             new = os.path.join(workspace, "new")
             export_text_model(model, tokenizer, new, task, dtype=dtype, jit_compile=jit_compile)
             words, rows = [1, max_length], [1, size]
-            if jit_compile:  # a request for each shape; texts before the last have one word, and [SEP] follows each
-                words = [length - 2 * len(specs) for length in lengths_up_to(max_length)]
+            if jit_compile:  # a request for each shape; texts before the last have one word
+                added = tokenizer.special_tokens(len(specs))
+                words = [length - added - len(specs) + 1 for length in lengths_up_to(max_length)]
                 rows = [min(2**i, size) for i in range((size - 1).bit_length() + 1)]
             _write_requests(os.path.join(new, "assets.extra"), name, specs, words, rows)
             write_digests(new, EXTRA_DIGESTS)

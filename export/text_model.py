@@ -49,9 +49,9 @@ several. A `BertMultipleChoice` has no `explain`, because each of its rows consi
 Attributes: `vocab_file`, `bert_config`, `label_file` (assets; JSON, if the model has labels), `do_lower_case`.
 """
 
+import copy
 import dataclasses
 import itertools
-import types
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -66,7 +66,7 @@ from keras_bert.models.base import BertTask
 from keras_bert.tasks import TASKS, Task
 from keras_bert.tasks.base import Answers
 from keras_bert.tasks.graph import Reader, characters, check_same_batch, next_of, text_specs
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.graph_packing import pack_segments
 
 from . import writing
@@ -96,7 +96,7 @@ class _Encoding(Task):
 class TextModel(writing.CallablePart):
     """The root object of the SavedModel, with copies of the variables. For the arguments see `export_text_model`."""
 
-    def __init__(self, model: BertLayer | BertTask, task: Task, tokenizer: BertTokenizer, dtype: str,
+    def __init__(self, model: BertLayer | BertTask, task: Task, tokenizer: Tokenizer, dtype: str,
                  jit_compile: bool = False) -> None:
         # Not an attribute, because the SavedModel would then contain its weights, too.
         replica = model.rebuild(dtype=dtype, lora_rank=None, layout="padded" if jit_compile else "unpadded")
@@ -167,14 +167,14 @@ def _compiled(run: Callable) -> Callable:
     return call
 
 
-def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, task: Task | None = None, *,
+def export_text_model(model: BertLayer | BertTask, tokenizer: Tokenizer, path: Path, task: Task | None = None, *,
                       max_length: int | None = None, dtype: Literal["float32", "bfloat16"] | None = None,
                       jit_compile: bool = False, overwrite: bool = False, **options: Any) -> None:
     """Writes a raw-text SavedModel. Output is written atomically.
 
     Args:
         model: a model with one of the heads in this module's list, or a `BertLayer`.
-        tokenizer: the `BertTokenizer` of the model.
+        tokenizer: the `Tokenizer` of the model.
         path: folder to write.
         task: what the model was trained for: `FineTuned.task`. If None, the options describe it.
         max_length: maximum length of an input, in tokens. Longer texts are truncated, in pairs the longer text first;
@@ -220,7 +220,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: BertTokenizer, pat
                  **(stored if task.name in TASKS else {}))
 
 
-def task_of(model: BertLayer | BertTask, tokenizer: BertTokenizer, task: Task | None,
+def task_of(model: BertLayer | BertTask, tokenizer: Tokenizer, task: Task | None,
             options: dict[str, Any]) -> Task:
     """Returns a task with other fields; without one, the first that a model can have and that has these fields. A
     `max_length` of None is the default, as is each None without a task."""
@@ -254,7 +254,7 @@ def _explain(task: Task, reader: Reader, attend: Callable, vocabulary: tf.Tensor
         texts = [tf.strings.join([prompt, text]) for text in texts]
     tokens = task.tokens_in_graph(reader, *texts)
     ids, mask, _ = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=task.truncator)
-    starts, ends, segments = _positions(texts, tokens, tf.shape(ids)[1], reader.truncation_side, task.truncator)
+    starts, ends, segments = _positions(texts, tokens, tf.shape(ids)[1], reader.packing, task.truncator)
     if prompt:
         is_of_text = ends > len(prompt)
         starts, ends = (tf.where(is_of_text, tf.maximum(part - len(prompt), 0), -1) for part in (starts, ends))
@@ -273,7 +273,7 @@ def _of_layers(attention: list[tf.Tensor], layers: tf.Tensor) -> tf.Tensor:
 
 
 def _positions(texts: Sequence[tf.Tensor], tokens: list[list[tf.RaggedTensor]], length: tf.Tensor,
-               truncation_side: str, truncator: str) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+               tokenizer: Tokenizer, truncator: str) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the first character of each packed token and the one after its last, -1 if it has none, and the number of
     its text, from 0: three int32 [batch, seq]."""
     count, numbers, starts, ends = 1, [], [[-1]], [[-1]]  # tokens are numbered from 1; 0 is for no token
@@ -282,8 +282,8 @@ def _positions(texts: Sequence[tf.Tensor], tokens: list[list[tf.RaggedTensor]], 
         count += tf.size(ids.values)
         starts.append(characters(text, ids.value_rowids(), start.values))
         ends.append(characters(text, ids.value_rowids(), limit.values))
-    no_special_tokens = types.SimpleNamespace(cls_id=0, sep_id=0, pad_id=0, has_segments=True,
-                                              truncation_side=truncation_side)
-    packed = pack_segments(numbers, length, no_special_tokens, truncator)
+    tokenizer = copy.copy(tokenizer)
+    tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.has_segments = 0, 0, 0, True
+    packed = pack_segments(numbers, length, tokenizer, truncator)
     number = packed["input_word_ids"]
     return tf.gather(tf.concat(starts, 0), number), tf.gather(tf.concat(ends, 0), number), packed["input_type_ids"]

@@ -18,7 +18,7 @@ from keras_bert.files.paths import saving
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized
 from keras_bert.models.base import BertTask
-from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text import Tokenizer
 
 Assets = dict[str, tuple[str, Callable[[str], object]]]  # by attribute: a file name, and what writes the file
 
@@ -34,7 +34,7 @@ class CallablePart(tf.Module):
         return self.__dict__["__call__"](*arguments, **named)
 
 
-def check_export(model: BertLayer | BertTask, tokenizer: BertTokenizer, path: Path, overwrite: bool) -> None:
+def check_export(model: BertLayer | BertTask, tokenizer: Tokenizer, path: Path, overwrite: bool) -> None:
     """Raises an `InputError` if a model cannot be exported with these arguments."""
     if keras.backend.backend() != "tensorflow":
         raise InputError("export runs on TensorFlow: run it with KERAS_BACKEND=tensorflow; "
@@ -89,7 +89,7 @@ def encoder_of(model: BertLayer | BertTask) -> BertLayer:
     return model if isinstance(model, BertLayer) else model.bert
 
 
-def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokenizer: BertTokenizer,
+def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokenizer: Tokenizer,
          assets: Assets, overwrite: bool, row_wise: Iterable[str] = ("serving_default",),
          split_texts: Iterable[str] = (), prompt_tokens: Mapping[str, int] | None = None, **more: Any) -> None:
     """Writes a SavedModel atomically. Adds the attributes `vocab_file` (an asset), `do_lower_case` (a non-trainable
@@ -98,9 +98,10 @@ def save(module: tf.Module, path: Path, signatures: dict[str, Callable], tokeniz
     long text as several inputs: a server counts all of its tokens. `prompt_tokens` has the number of tokens that a
     signature puts before each text. `more` is written next to these, as JSON."""
     module.do_lower_case = tf.Variable(tokenizer.rules.lower_case, trainable=False, name="do_lower_case")
-    vocabulary = ("vocab.txt", lambda file: save_vocabulary(tokenizer.vocabulary, file))
     with tempfile.TemporaryDirectory() as sources, atomic_folder(path, overwrite) as folder:
-        for attribute, (name, write) in {"vocab_file": vocabulary, **assets}.items():
+        tokenizer.save(sources)
+        module.vocab_file = tf.saved_model.Asset(os.path.join(sources, tokenizer.files[0]))
+        for attribute, (name, write) in assets.items():
             write(os.path.join(sources, name))
             setattr(module, attribute, tf.saved_model.Asset(os.path.join(sources, name)))
         with saving():

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from text_reference import LABELS, LENGTH, TOKENIZER
+from text_reference import LABELS, LENGTH, TOKENIZER, XLM_R
 
 from keras_bert.inference.lite_model import _signature
 from keras_bert.inference.served_model import STRING, Spec
@@ -46,10 +46,10 @@ def quickly_called():
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False})
 
 
-def decoder(task, model):
+def decoder(task, model, tokenizer=TOKENIZER):
     """Returns a function that answers lists of texts in Python. It compares each output with that of the graph. Both
     run the same model, a function of int32 word ids, mask and segment ids."""
-    reader, specs = graph.Reader(model, TOKENIZER, LENGTH), graph.text_specs(task.inputs)
+    reader, specs = graph.Reader(model, tokenizer, LENGTH), graph.text_specs(task.inputs)
     in_graph = tf.function(lambda *texts: task.answer_in_graph(reader, *texts), input_signature=specs, autograph=False)
 
     def predict_on_batch(inputs):
@@ -59,8 +59,8 @@ def decoder(task, model):
                                      model(*rows))
 
     def answer(*texts):
-        encoded = task.encode(task.arguments(*texts), TOKENIZER)
-        outputs = run_model(types.SimpleNamespace(predict_on_batch=predict_on_batch), encoded.batched(TOKENIZER))
+        encoded = task.encode(task.arguments(*texts), tokenizer)
+        outputs = run_model(types.SimpleNamespace(predict_on_batch=predict_on_batch), encoded.batched(tokenizer))
         columns = (np.vectorize(lambda text: text.encode("utf-8", "surrogatepass"), [STRING])(np.array(column, STRING))
                    for column in texts)
         check_rows(task.exported_rows(encoded, outputs),
@@ -117,15 +117,17 @@ def scores(count):
 HIDDEN = 5
 
 
-@pytest.mark.parametrize(("task", "model"), [
-    (Intent(LENGTH, LABELS, threshold=0.6), scores(len(LABELS))), (Regress(LENGTH, pairs=True), scores(1)),
-    (MultipleChoice(LENGTH), lambda *inputs: scores(1)(*inputs)[..., 0]), (Embed(LENGTH), scores(HIDDEN))])
-def test_outputs_of_whole_texts(task, model):
+@pytest.mark.parametrize(("task", "model", "tokenizer"), [
+    (Intent(LENGTH, LABELS, threshold=0.6), scores(len(LABELS)), TOKENIZER),
+    (Regress(LENGTH, pairs=True), scores(1), XLM_R),
+    (MultipleChoice(LENGTH), lambda *inputs: scores(1)(*inputs)[..., 0], TOKENIZER),
+    (Embed(LENGTH), scores(HIDDEN), TOKENIZER)])
+def test_outputs_of_whole_texts(task, model, tokenizer):
     texts = ["", *WORDS[:8], "play some music", "각각의 집 é! İ ﬁ", LONG]
     columns = [texts, texts[::-1]][:len(task.inputs)]
     if "choices" in task.inputs:
         columns[1] = [[text, *texts[:2]] for text in texts]
-    assert len(decoder(task, model)(*columns)) == len(texts)
+    assert len(decoder(task, model, tokenizer)(*columns)) == len(texts)
 
 
 @pytest.mark.parametrize(("labels", "options"), [
@@ -175,14 +177,14 @@ def vectors(width):
     return run
 
 
-@pytest.mark.parametrize(("task", "width"), [
-    (Classify(LENGTH, LABELS, pairs=True, doc_stride=4, aggregate="max", max_windows=4), len(LABELS)),
-    (MultiLabel(LENGTH, LABELS, thresholds=[0.5, 0.6, 0.3, 0.2, 0.9], doc_stride=5), len(LABELS)),
-    (Rerank(LENGTH, doc_stride=4, max_windows=4), 1), (Embed(LENGTH, doc_stride=5), HIDDEN)])
-def test_answers_from_windows(task, width, monkeypatch):
+@pytest.mark.parametrize(("task", "width", "tokenizer"), [
+    (Classify(LENGTH, LABELS, pairs=True, doc_stride=4, aggregate="max", max_windows=4), len(LABELS), TOKENIZER),
+    (MultiLabel(LENGTH, LABELS, thresholds=[0.5, 0.6, 0.3, 0.2, 0.9], doc_stride=5), len(LABELS), TOKENIZER),
+    (Rerank(LENGTH, doc_stride=4, max_windows=4), 1, XLM_R), (Embed(LENGTH, doc_stride=5), HIDDEN, TOKENIZER)])
+def test_answers_from_windows(task, width, tokenizer, monkeypatch):
     monkeypatch.setattr(graph, "_TOKENS", 3 * LENGTH)  # the loop takes several steps
     texts = [[LONG, LONG[:60], "music", "", "now"], ["play", LONG, "", LONG[::-1], "turn off the light"]]
-    answer = decoder(task, vectors(width))
+    answer = decoder(task, vectors(width), tokenizer)
     for columns in (texts[-len(task.inputs):], [part[-1:] for part in texts[-len(task.inputs):]]):
         assert len(answer(*columns)) == len(columns[0])
 
@@ -193,12 +195,12 @@ def span_logits(ids, mask, segments):
     return {"start_logits": tf.cast(number % 4, tf.float32), "end_logits": tf.cast(number * 5 % 3, tf.float32)}
 
 
-@pytest.mark.parametrize("doc_stride, max_windows, null_threshold, max_query_length, max_answer_length", [
-    (4, None, None, 6, 30), (1, 3, -2.0, 1, 1)])
-def test_answers(doc_stride, max_windows, null_threshold, max_query_length, max_answer_length):
+@pytest.mark.parametrize("doc_stride, max_windows, null_threshold, max_query_length, max_answer_length, tokenizer", [
+    (4, None, None, 6, 30, TOKENIZER), (1, 3, -2.0, 1, 1, XLM_R)])
+def test_answers(doc_stride, max_windows, null_threshold, max_query_length, max_answer_length, tokenizer):
     task = Span(LENGTH, doc_stride, null_threshold, max_windows=max_windows, max_query_length=max_query_length,
                 max_answer_length=max_answer_length)
-    answer, nulls = decoder(task, span_logits), set()
+    answer, nulls = decoder(task, span_logits, tokenizer), set()
 
     @settings(max_examples=10, deadline=None)
     @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow
 import pytest
 from pyarrow import parquet
+from text_reference import TOKENIZER, XLM_R
 
 from keras_bert.pretraining import corpus
 from keras_bert.pretraining.corpus import Corpus, Section, read_blocks
@@ -183,15 +184,16 @@ def test_packing_uses_every_token_once_and_fills_the_texts(most):
             assert len(text) + (following[0] in ends) + sizes[following[0]] > limit
 
 
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, XLM_R], ids=["BERT", "XLM-R"])
 def test_texts_are_joined_and_padded(tokenizer):
     rng = np.random.default_rng(0)
     ids = rng.integers(5, 40, 100).astype(np.int32)
     spans = np.array([[0, 4, 90, 100], [7, 8, 8, 9], [3, 9, 9, 9], [0, 6, 90, 97]])
-    features = pack_spans(ids, spans, tokenizer, 17)
+    features = pack_spans(ids, spans, tokenizer, 18)
     for row, (a, b, c, d) in enumerate(spans):
-        first = [tokenizer.cls_id, *ids[a:b], tokenizer.sep_id]
+        first = [tokenizer.cls_id, *ids[a:b], *[tokenizer.sep_id] * (tokenizer.separators if d > c else 1)]
         second = [*ids[c:d], tokenizer.sep_id] if d > c else []
-        padding = [0] * (17 - len(first + second))
+        padding = [0] * (18 - len(first + second))
         assert features["input_word_ids"][row].tolist() == first + second + [tokenizer.pad_id] * len(padding)
         assert features["input_mask"][row].tolist() == [1] * len(first + second) + padding
         assert features["input_type_ids"][row].tolist() == [0] * len(first) + [1] * len(second) + padding

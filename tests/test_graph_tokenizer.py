@@ -22,7 +22,6 @@ from keras_bert.data.tagged import read_tagged
 from keras_bert.tasks.squad import read_questions
 from keras_bert.text import BertTokenizer
 from keras_bert.text.graph_tables import double_array
-from keras_bert.text.graph_tokenizer import GraphTokenizer
 from keras_bert.text.offsets import tokens_with_offsets
 
 from conftest import DATA
@@ -33,8 +32,8 @@ LONG = pytest.mark.long
 
 
 def with_graph(tokenizer):
-    """A tokenizer and its `GraphTokenizer`, with `traced`, its function as an export has it."""
-    graph = GraphTokenizer(tokenizer)
+    """A tokenizer and its graph, with `traced`, its function as an export has it."""
+    graph = tokenizer.graph()
     graph.traced = tf.function(graph.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)])
     return tokenizer, graph
 

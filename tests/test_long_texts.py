@@ -24,7 +24,7 @@ def test_the_inputs_are_those_of_the_whole_texts(rules, side):
     rng, tokenizer = random.Random(1), BertTokenizer(TINY_VOCABULARY, truncation_side=side, **rules)
     texts = ["".join(rng.choices(PARTS, [3, 3, 4] + [1] * (len(PARTS) - 3), k=rng.choice([30, 300, 900])))
              for _ in range(30)]
-    whole = [tokenizer.wordpiece.encode(tokenizer.rules.normalize(text)).ids for text in texts]
+    whole = [tokenizer.subwords.encode(tokenizer.rules.normalize(text)).ids for text in texts]
     assert tokenizer.ids(texts) == whole
     for length in (3, 8, 20):
         assert [ids for ids, _ in tokenizer.pack(texts, None, length)] == [

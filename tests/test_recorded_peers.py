@@ -17,7 +17,6 @@ from keras_bert.convert import load_pretrained
 from keras_bert.models import BertClassifier, BertPretrainer, BertSpanLabeler, BertTokenClassifier
 from keras_bert.pretraining.objective import Objective
 from keras_bert.text import BertTokenizer
-from keras_bert.text.graph_tokenizer import GraphTokenizer
 from keras_bert.training import make_optimizer
 from keras_bert.weights import huggingface
 from keras_bert.weights.format import Weights
@@ -181,7 +180,7 @@ def test_token_ids(casing):
     wanted, texts = recorded[casing]["ids"], recorded["texts"]
     tokenizer = BertTokenizer(recorded[casing]["vocabulary"], lower_case=casing == "uncased")
     assert tokenizer.ids(texts) == wanted
-    in_graph = GraphTokenizer(tokenizer).tokenize_with_offsets(tf.constant(texts))[0]
+    in_graph = tokenizer.graph().tokenize_with_offsets(tf.constant(texts))[0]
     assert in_graph.merge_dims(1, 2).to_list() == wanted
 
 

@@ -3,6 +3,7 @@ import functools
 import json
 import re
 import shutil
+import types
 import unicodedata
 
 import numpy as np
@@ -12,10 +13,13 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, processors
 
 from keras_bert.convert import convert, open_source
+from keras_bert.convert.conversion import with_vocabulary
 from keras_bert.errors import InputError, InputWarning
+from keras_bert.export.litert import why_not
 from keras_bert.layers import BertLayer
-from keras_bert.text import BertTokenizer, load_vocabulary, pack, pad, save_vocabulary
-from keras_bert.weights import huggingface
+from keras_bert.tasks import Embed
+from keras_bert.text import BertTokenizer, Tokenizer, load_vocabulary, pack, pad, save_vocabulary
+from keras_bert.weights.loading import FORMATS
 
 from conftest import SMALL, Peer, write_huggingface
 
@@ -117,6 +121,16 @@ ODD_PIECES = sorted({c for text in ODD_TEXTS for c in text + unicodedata.normali
                      if unicodedata.category(c)[0] in "LMNP" or unicodedata.category(c) in ("Co", "Cn", "Sm", "Sk")})
 
 
+def test_other_kinds_are_refused_where_only_wordpiece_fits():
+    methods = dict.fromkeys(Tokenizer.__abstractmethods__)
+    other = object.__new__(type("Other", (Tokenizer,), methods | {"files": ("tokenizer.json",)}))
+    users = [FORMATS[name].rules for name in ("tf1", "garden", "hub", "kerashub")]
+    for use in (*users, lambda other: with_vocabulary(types.SimpleNamespace(tokenizer=other), "vocab.txt")):
+        with pytest.raises(InputError, match="^.*: the vocabulary must be one of WordPiece; this is tokenizer.json$"):
+            use(other)
+    assert why_not(Embed(16), other) == "it reads vocabularies of WordPiece only"
+
+
 @pytest.mark.parametrize("library", ["tokenizers", pytest.param("transformers", marks=pytest.mark.peers)])
 @pytest.mark.parametrize("options", [
     {}, {"lower_case": False}, {"strip_accents": False}, {"lower_case": False, "strip_accents": True},
@@ -126,9 +140,9 @@ def test_tokenizer_json_gives_the_same_ids(options, library, tmp_path):
     """Raw text of a special token aside, which transformers finds in texts."""
     vocabulary = list(dict.fromkeys([*HARD_VOCABULARY, *ODD_PIECES, *(f"##{c}" for c in ODD_PIECES)]))
     tokenizer = BertTokenizer(vocabulary, **{"normalization": "none"} | options)
-    huggingface.write_tokenizer(tokenizer, tmp_path, 16, 64)
+    tokenizer.save_for_transformers(tmp_path, 16)
     again = BertTokenizer.from_folder(tmp_path)
-    assert {**vars(again), "wordpiece": 0} == {**vars(tokenizer), "wordpiece": 0, "max_length": 16}
+    assert {**vars(again), "subwords": 0} == {**vars(tokenizer), "subwords": 0, "max_length": 16}
     texts = [*HARD_TEXTS, *ODD_TEXTS, *["[SEP] a"] * (library == "tokenizers")]
     for rows in ([texts], [texts, ["play"] * len(texts)]):
         wanted = tokenizer(*rows, max_length=16)

@@ -2,7 +2,8 @@
 
 import pytest
 import tensorflow as tf
-from text_reference import LABELS, LENGTH, TOKENIZER
+from text_reference import LABELS, LENGTH, TOKENIZER, XLM_R
+from tokenizers import Tokenizer, processors
 
 from keras_bert.errors import InputError
 from keras_bert.export import export_text_model
@@ -10,6 +11,7 @@ from keras_bert.layers import BertLayer
 from keras_bert.models import BertSpanLabeler, BertTokenClassifier
 from keras_bert.tasks import Span, Tag
 from keras_bert.tasks.graph import Reader, check_same_batch
+from keras_bert.text.graph_packing import pack_segments
 
 from conftest import SMALL
 
@@ -42,3 +44,21 @@ def test_what_it_refuses(tmp_path, make, options, message):
     with pytest.raises(InputError, match=message):
         export_text_model(make(BertLayer(SMALL)), TOKENIZER, tmp_path / "out", **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_pairs_may_have_two_separators():
+    """Compared with RoBERTa's packing in `tokenizers`."""
+    reference = Tokenizer.from_str(XLM_R.subwords.to_str())
+    reference.post_processor = processors.RobertaProcessing(("[SEP]", XLM_R.sep_id), ("[CLS]", XLM_R.cls_id))
+    texts, pairs = ["play some music", "", "lamp " * 9, "the"], ["now", "", "a", "light " * 30]
+    wanted = []
+    for truncation, limit, pair in (("only_first", 12, pairs[:3]), ("only_second", 12, pairs[3:])):
+        reference.enable_truncation(limit, strategy=truncation)
+        wanted += [encoding.ids for encoding in reference.encode_batch(list(zip(texts[len(wanted):], pair)))]
+    segments = [tf.ragged.constant(XLM_R.ids(part), tf.int32) for part in (texts, pairs)]
+    assert [ids for ids, _ in XLM_R.pack(texts, pairs, 12)] == wanted
+    packed = pack_segments(segments, 12, XLM_R, "round_robin")
+    assert tf.ragged.boolean_mask(packed["input_word_ids"], packed["input_mask"] > 0).to_list() == wanted
+    assert not packed["input_type_ids"].numpy().any()
+    with pytest.raises(InputError, match="max_length must be at least 4; got 3"):
+        XLM_R.pack(texts, pairs, 3)

@@ -48,7 +48,7 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
     from keras_bert.files.paths import find_texts
     from keras_bert.presets import find_vocabulary
     from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
-    from keras_bert.text import BertTokenizer
+    from keras_bert.text import BertTokenizer, Tokenizer, load_tokenizer
 
     if beam_args and not beam:
         raise InputError("--beam_args needs --beam")
@@ -58,12 +58,12 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
         lower_case=lower_case, strip_accents=strip_accents, split_cjk=split_cjk, normalization=normalization)
     vocab = find_vocabulary(vocab)
     if not os.path.isdir(vocab):
-        tokenizer = BertTokenizer(vocab, **{"lower_case": None} | rules)
+        tokenizer: Tokenizer = BertTokenizer(vocab, **{"lower_case": None} | rules)
     elif rules:
         raise InputError(f"{', '.join(f'--{name}' for name in rules)}: only for a vocab.txt; "
                          f"the folder {vocab} has its own tokenizer settings")
     else:
-        tokenizer = BertTokenizer.from_folder(vocab)
+        tokenizer = load_tokenizer(vocab)
     with stoppable("stopped; nothing was written"), ProgressLine("examples") as progress:
         made = make_pretraining_data(
             find_texts(input), tokenizer, output, settings, text_column=text_column, split_sentences=split_sentences,

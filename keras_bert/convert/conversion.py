@@ -13,10 +13,10 @@ from keras_bert.convert.proof import outputs, prove
 from keras_bert.convert.task_settings import describe, open_source, with_settings, with_task
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.samples import of_tokens, sample_inputs
 from keras_bert.text.tokenizer_files import describe_casing
-from keras_bert.text.vocabulary import CONTINUES
+from keras_bert.text.wordpiece import wordpiece
 from keras_bert.weights.format import Format, Source, Weights
 from keras_bert.weights.kinds import ENCODER, KINDS
 from keras_bert.weights.loading import FORMATS, with_labels
@@ -41,7 +41,7 @@ def differences(weights: Weights, target: Format, folder: str) -> dict[str, floa
             for name, value in expected.items()}
 
 
-def _is_kept(tokenizer: BertTokenizer | None, again: BertTokenizer | None, target: Format) -> bool:
+def _is_kept(tokenizer: Tokenizer | None, again: Tokenizer | None, target: Format) -> bool:
     """Returns True if a tokenizer read again is the same; its rules may be others if the format cannot store them."""
     if tokenizer is None or again is None:
         return tokenizer is again
@@ -209,10 +209,10 @@ def with_vocabulary(weights: Weights, path: Path) -> tuple[Weights, int, int]:
     if weights.tokenizer is None:
         raise InputError(f"{path}: another vocabulary needs the old one too; add the vocab.txt of the weights to their "
                          "folder")
-    tokenizer = _tokenizer(path, weights.tokenizer)
-    ids = {token: index for index, token in enumerate(weights.tokenizer.vocabulary)}
-    spellings = [[ids[token]] if token in ids else _spell(token, ids) for token in tokenizer.vocabulary]
-    kept = sum(token in ids for token in tokenizer.vocabulary)
+    old = wordpiece(weights.tokenizer, f"{path}")
+    tokenizer, known = old.with_vocabulary(path), set(old.vocabulary)
+    spellings = old.spellings(tokenizer.vocabulary)
+    kept = sum(token in known for token in tokenizer.vocabulary)
     mapped = {name: functools.partial(_mapped, weights.read[name], spellings)
               for name in (_WORDS, "mlm.bias") if name in weights.read}
     weights = weights.with_config(vocab_size=len(tokenizer.vocabulary), pad_token_id=tokenizer.pad_id)
@@ -235,28 +235,3 @@ def with_positions(weights: Weights, number: int) -> Weights:
     read = {**weights.read, _POSITIONS: lambda: weights.read[_POSITIONS]()[:number]}
     settings = weights.settings and weights.settings | {"max_length": min(weights.settings["max_length"], number)}
     return dataclasses.replace(weights.with_config(max_position_embeddings=number), read=read, settings=settings)
-
-
-def _tokenizer(path: Path, old: BertTokenizer) -> BertTokenizer:
-    """Returns the tokenizer of the new vocabulary, with the rules that its tokens suggest. If the old vocabulary
-    suggests the same rules, it gets the rules of the old tokenizer instead."""
-    kept = {name: getattr(old, name) for name in ("has_segments", "truncation_side", "max_word_length")}
-    new = BertTokenizer(path, lower_case=None, **kept)
-    if new.rules != BertTokenizer(old.vocabulary, lower_case=None).rules:
-        return new
-    return BertTokenizer(new.vocabulary, **dataclasses.asdict(old.rules), **kept)
-
-
-def _spell(token: str, ids: dict[str, int]) -> list[int]:
-    """Returns the ids of the old tokens that spell a new one, longest match first; [] if none do, or it is special."""
-    if token.startswith("[") and token.endswith("]"):
-        return []
-    prefix = CONTINUES if token.startswith(CONTINUES) else ""
-    rest, spelling = token.removeprefix(CONTINUES), []
-    while rest:
-        end = next((end for end in range(len(rest), 0, -1) if prefix + rest[:end] in ids), None)
-        if end is None:
-            return []
-        spelling.append(ids[prefix + rest[:end]])
-        rest, prefix = rest[end:], CONTINUES
-    return spelling

@@ -57,9 +57,9 @@ def prove(source: Source, weights: Weights, changed: Sequence[str], target: Form
     if changed or importlib.util.find_spec(name) is None:
         return f"{failed}: " + (f"{', '.join(changed)} may change answers" if changed else f"{name} is not installed")
     length = weights.settings.get("max_length") or source.tokenizer.max_length or source.config.max_position_embeddings
-    rules, library = source.tokenizer.rules, f"{name} {importlib.metadata.version(name.replace('_', '-'))}"
+    library = f"{name} {importlib.metadata.version(name.replace('_', '-'))}"
     # Of characters that it changes, KerasHub changes others than BERT: accents, Korean, compatible ones.
-    is_ascii = source.format == "kerashub" and (rules.lower_case or rules.strip_accents)
+    is_ascii = source.format == "kerashub" and source.tokenizer.rules.normalize("É") != "É"
     texts, pairs = _rows(length, is_ascii)
     rows = pairs if is_pair else texts if source.kind == "embedding" else texts + pairs
     disabled = logging.root.manager.disable

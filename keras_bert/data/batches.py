@@ -47,7 +47,7 @@ class TextBatches:
     """Batches of tokenized texts, each padded to its longest text.
 
     Args:
-        packed: result of `BertTokenizer.pack`.
+        packed: result of `Tokenizer.pack`.
         pad_id: id of [PAD].
         targets: array [texts, ...] or dict of such arrays; None if the texts have no targets.
         length_multiple: the padded lengths are multiples of this, for fewer shapes if each one is compiled separately.
@@ -150,7 +150,7 @@ class TokenBatches(TextBatches):
 
 class ChoiceBatches(TextBatches):
     """Batches of examples with several rows, those of choices or of texts to compare: each entry of `packed` is a list
-    of results of `BertTokenizer.pack`. The inputs have the shape [batch, choices, seq]; an entry with fewer choices
+    of results of `Tokenizer.pack`. The inputs have the shape [batch, choices, seq]; an entry with fewer choices
     than another repeats its last one."""
 
     def inputs(self, indices: Indices) -> dict[str, np.ndarray]:
@@ -170,7 +170,7 @@ class LabelPairBatches(ChoiceBatches):
     The inputs have the shape [batch, 2, seq]; the targets are float32 [batch], 1 for equal labels, otherwise 0.
 
     Args:
-        packed: for each text, a list of its one result of `BertTokenizer.pack`.
+        packed: for each text, a list of its one result of `Tokenizer.pack`.
         targets: int [texts], the numbers of the labels, at least two different ones.
     """
 

@@ -23,7 +23,7 @@ from keras_bert.litert import is_litert
 from keras_bert.tasks import Embed, run_model
 from keras_bert.tasks.embed import prompts_of
 from keras_bert.tasks.embedding_scores import unit_vectors
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 
 # Returns the vectors of each row, float32 [tokens, width]; the number is the size of the batches.
 _Compute = Callable[[TextBatches, int], Sequence[np.ndarray]]
@@ -123,7 +123,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     return counts["texts"], counts["tokens"]
 
 
-def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertTokenizer, BertConfig, Embed]:
+def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, Tokenizer, BertConfig, Embed]:
     """Returns the function of an encoder's token vectors, its tokenizer and config, and a task with its prompts and the
     default `max_length`."""
     from keras_bert.models.feature_tagger import BertFeatures
@@ -141,7 +141,7 @@ def _keras_vectors(model: str, features: str | None) -> tuple[_Compute, BertToke
     return lambda batches, size: run_model(extractor, batches, size), tokenizer, bert.config, task
 
 
-def _lite_vectors(model: str) -> tuple[_Compute, BertTokenizer, BertConfig, Embed]:
+def _lite_vectors(model: str) -> tuple[_Compute, Tokenizer, BertConfig, Embed]:
     """Returns what `_keras_vectors` does, of a LiteRT folder: the one vector of each text."""
     lite = LiteModel.load(model)
     if not isinstance(lite.task, Embed):
@@ -167,7 +167,7 @@ def _count(*arguments: Any) -> tuple[bool, int]:
     return first.text_pair is not None, 1 + sum(1 for _ in examples)
 
 
-def _chunks(compute: _Compute, tokenizer: BertTokenizer, texts: list[str], packed: list[tuple[list[int], int]],
+def _chunks(compute: _Compute, tokenizer: Tokenizer, texts: list[str], packed: list[tuple[list[int], int]],
             pool: Callable[[np.ndarray], np.ndarray], batch_size: int) -> Iterator[_Chunk]:
     ends = np.cumsum([len(ids) for ids, _ in packed])
     cuts = [0, *np.flatnonzero(np.diff(ends // _TOKENS)) + 1, len(packed)]

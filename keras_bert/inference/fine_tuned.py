@@ -14,7 +14,7 @@ from keras_bert.layers.base import check_not_quantized
 from keras_bert.models import BertEmbedder, load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Encoded, Task, read_settings, run_model
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer, load_tokenizer
 from keras_bert.weights import load_pretrained, native, open_weights
 
 
@@ -28,7 +28,7 @@ class FineTuned(TaskModel):
     """
 
     model: BertTask
-    tokenizer: BertTokenizer
+    tokenizer: Tokenizer
     task: Task
     columns: dict[str, str | list[str]] = dataclasses.field(default_factory=dict)
 
@@ -53,7 +53,7 @@ class FineTuned(TaskModel):
         """Reads the folder that `save` wrote. Raises an InputError for another folder."""
         model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
         task, columns = read_settings(folder)
-        return cls(model, BertTokenizer.from_folder(folder), task, columns)
+        return cls(model, load_tokenizer(folder), task, columns)
 
     def export(self, path: Path, **options: Any) -> None:
         """Writes a SavedModel that takes strings and returns the model's answers, and needs only TensorFlow:

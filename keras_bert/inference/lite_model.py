@@ -22,7 +22,7 @@ from keras_bert.inference.served_model import DEFAULT, STRING, RequestError, Ser
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.litert import FILE, Arrays, LiteRunner
 from keras_bert.tasks import SETTINGS, Encoded, Task, read_settings
-from keras_bert.text import BertTokenizer, pad
+from keras_bert.text import Tokenizer, load_tokenizer, pad
 
 _BATCH = 8  # rows; larger batches are not faster
 _TOKENS = 1024  # of a batch
@@ -46,7 +46,7 @@ class LiteModel(TaskModel):
     """
 
     runner: LiteRunner
-    tokenizer: BertTokenizer
+    tokenizer: Tokenizer
     task: Task
     columns: dict[str, str | list[str]] = dataclasses.field(default_factory=dict)
 
@@ -68,7 +68,7 @@ class LiteModel(TaskModel):
             config = BertConfig.from_json(os.path.join(folder, "bert_config.json"))
             task, columns = read_settings(folder)
             runner = LiteRunner(os.fspath(folder), config, threads, one_core_per_call)
-            model = cls(runner, BertTokenizer.from_folder(folder), task, columns)
+            model = cls(runner, load_tokenizer(folder), task, columns)
             if _identity(folder) == before:
                 model._check(folder)
                 return model
@@ -86,9 +86,9 @@ class LiteModel(TaskModel):
                 raise InputError(f"{os.fspath(folder)}: labels.json must have a label for each of the {name} of {FILE} "
                                  f"({count}); got {len(labels)}; export the model again")
         if len(self.tokenizer.vocabulary) > size:
-            raise InputError(f"{os.fspath(folder)}: vocab.txt must have at most vocab_size ({size}) tokens; "
-                             f"got {len(self.tokenizer.vocabulary)}; export the model again")
-        check_files(folder, ("labels.json", "vocab.txt", "tokenizer_config.json", "bert_config.json", SETTINGS))
+            raise InputError(f"{os.fspath(folder)}: {self.tokenizer.files[0]} must have at most vocab_size ({size}) "
+                             f"tokens; got {len(self.tokenizer.vocabulary)}; export the model again")
+        check_files(folder, ("labels.json", *self.tokenizer.files, "bert_config.json", SETTINGS))
 
     def save_settings(self, folder: Path) -> None:
         super().save_settings(folder)
@@ -98,7 +98,7 @@ class LiteModel(TaskModel):
         return group_outputs(encoded, self.outputs_of_rows(rows_of(encoded), batch_size or _BATCH))
 
     def outputs_of_rows(self, rows: Sequence[tuple[list[int], int]], batch_size: int) -> list:
-        """Returns the output of the Keras model for each row of `BertTokenizer.pack`. Batches are of rows of the same
+        """Returns the output of the Keras model for each row of `Tokenizer.pack`. Batches are of rows of the same
         length, because LiteRT computes padding too; and small, because each interpreter keeps the memory of its largest
         batch."""
         by_length: dict[int, list[int]] = {}
@@ -137,7 +137,7 @@ class LiteModel(TaskModel):
 
 
 def rows_of(encoded: Encoded) -> Sequence[tuple[list[int], int]]:
-    """Returns the rows of `BertTokenizer.pack` that are computed, one after the other."""
+    """Returns the rows of `Tokenizer.pack` that are computed, one after the other."""
     return list(itertools.chain.from_iterable(encoded.rows)) if _has_groups(encoded) else encoded.rows
 
 

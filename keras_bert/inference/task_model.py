@@ -15,7 +15,7 @@ from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Pa
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.tasks import Embed, Encoded, MultiLabel, Task, save_settings, tasks_with
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 
 
 class TaskModel(abc.ABC):
@@ -23,14 +23,14 @@ class TaskModel(abc.ABC):
     classes are dataclasses.
 
     Attributes:
-        tokenizer: the model's `BertTokenizer`.
+        tokenizer: the model's `Tokenizer`.
         task: the task that the model was trained for, see `keras_bert.tasks`.
         columns: dict of the arguments `text_column`, `text_pair_column`, `label_column`, `label_columns` and
             `label_delimiter` of `finetune` that were not defaults; they are the defaults of `predict`, `encode`,
             `evaluate` and `calibrate`. Also `data_format`, which is no default: errors suggest it.
     """
 
-    tokenizer: BertTokenizer
+    tokenizer: Tokenizer
     task: Task
     columns: dict[str, str | list[str]]
 

@@ -18,7 +18,8 @@ from keras_bert.arguments import Path
 from keras_bert.data.rows import ROW_FORMATS, lines, suffix_of
 from keras_bert.data.tables import check_columns
 from keras_bert.files.json_files import Record
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
+from keras_bert.text.packing import positions_of
 
 SECTION = 250_000  # tokens after which a section ends
 _BATCH = 1_000_000  # characters that are tokenized at once, and words whose ids are kept; bounds the memory
@@ -173,7 +174,7 @@ class WordIds:
     """A converter of texts to token ids that keeps the ids of each word between spaces, and so takes a third of the
     tokenizer's time. With the tokenizer, the ids of a text must be the joined ids of these words."""
 
-    def __init__(self, tokenizer: BertTokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self._reset()
 
@@ -189,11 +190,8 @@ class WordIds:
         numbers = np.fromiter(map(self._numbers.__getitem__, words), int, len(words))
         ids, new = self.tokenizer.flat_ids(list(itertools.islice(self._numbers, len(self._counts), None)))
         self._ids, self._counts = np.append(self._ids, ids), np.append(self._counts, new)
-        counts = self._counts[numbers]
-        begins = np.cumsum(self._counts)[numbers] - counts
-        positions = np.repeat(begins - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
         firsts = np.cumsum([0, *(text.count(" ") + 1 for text in texts[:-1])])
-        return self._ids[positions], np.add.reduceat(counts, firsts)
+        return self._ids[positions_of(numbers, self._counts)], np.add.reduceat(self._counts[numbers], firsts)
 
 
 class _Numbers(dict):

@@ -24,7 +24,7 @@ from keras_bert.pretraining.masking import Masking
 from keras_bert.pretraining.pairs import full_sentences, pack_spans, pair_sentences, truncate
 from keras_bert.pretraining.tfrecord import frame, serialize
 from keras_bert.processes import available_cores, map_in_order
-from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text import Tokenizer
 
 SETTINGS = "pretraining_data.json"
 _TOKENIZING = 0.2  # of the time, about
@@ -69,7 +69,7 @@ class PretrainingSettings:
 class ExampleMaker:
     """The maker of the examples of a section of the corpus in a folder, the same in every process."""
 
-    def __init__(self, settings: PretrainingSettings, tokenizer: BertTokenizer, folder: str) -> None:
+    def __init__(self, settings: PretrainingSettings, tokenizer: Tokenizer, folder: str) -> None:
         assert settings.max_predictions_per_seq is not None  # `PretrainingSettings` has set it
         self.settings = settings
         self.tokenizer = tokenizer
@@ -104,7 +104,7 @@ class ExampleMaker:
         """Returns token ids, and as from `pair_sentences`, the spans of the texts in them and their labels."""
         corpus = Corpus.open(self.folder)  # in each process
         if self.settings.next_sentence:
-            limit = self.settings.max_length - 3
+            limit = self.settings.max_length - self.tokenizer.special_tokens(2)
             spans, labels = pair_sentences(corpus, section, limit, rng)
             return corpus.ids, truncate(spans, limit, rng), labels
         ids, spans = full_sentences(corpus.part(section), self.settings.max_length - 2, self.tokenizer.sep_id)
@@ -165,13 +165,13 @@ def _write_section(section: Section, make: MakeExamples,
     return part, shapes, counts
 
 
-def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer, output: Path,
+def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: Tokenizer, output: Path,
                           settings: PretrainingSettings | None = None, *, text_column: str = "text",
                           split_sentences: bool = False, shards: int = 10, processes: int | None = None,
                           beam_args: list[str] | None = None, overwrite: bool = False,
                           progress: Callable[[float, int], None] | None = None) -> dict:
     """Writes a folder of pretraining examples: `pretraining-00000-of-00010.tfrecord` and so on with the Model Garden's
-    features, `pretraining_data.json` with the settings and counts, `vocab.txt` and `tokenizer_config.json`.
+    features, `pretraining_data.json` with the settings and counts, and the tokenizer's files.
 
     First the token ids of all documents are written to temporary files in the folder, 4 bytes a token, so the memory
     does not depend on the size of the texts. A random second text comes from any other document of all `paths`. The
@@ -212,13 +212,11 @@ def make_pretraining_data(paths: Path | Sequence[Path], tokenizer: BertTokenizer
         _check_documents(join(corpus), files, settings.next_sentence)
         counts.update(runner.write_shards([*Corpus.open(corpus).sections()], maker.examples, folder, shards))
         shutil.rmtree(corpus)
-        vocabulary = os.path.join(folder, "vocab.txt")
-        save_vocabulary(tokenizer.vocabulary, vocabulary)
-        tokenizer.save_settings(folder)
+        tokenizer.save(folder)
         inputs = {"paths": [os.fspath(file) for file in files], "text_column": text_column,
                   "split_sentences": split_sentences, "shards": shards}
         description = {"settings": dataclasses.asdict(settings) | inputs, "counts": dict(counts),
-                       "vocabulary_sha256": file_digest(vocabulary)}
+                       "vocabulary_sha256": file_digest(os.path.join(folder, tokenizer.files[0]))}
         write_json(os.path.join(folder, SETTINGS), description)
         return description
 

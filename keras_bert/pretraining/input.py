@@ -18,7 +18,7 @@ from keras_bert.files.json_files import read_json
 from keras_bert.pretraining.examples import SETTINGS
 from keras_bert.pretraining.masking import TARGETS, Masking, NextTokens
 from keras_bert.pretraining.tfrecord import RecordFiles
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer, load_tokenizer
 
 # Google's own names of two features (google-research/bert `create_pretraining_data.py`).
 _OLD_NAMES = {"input_ids": "input_word_ids", "segment_ids": "input_type_ids"}
@@ -227,7 +227,7 @@ class PretrainingInput:
     path: str
     records: PretrainingRecords
     settings: dict[str, Any]
-    tokenizer: BertTokenizer | None
+    tokenizer: Tokenizer | None
 
     @classmethod
     def open(cls, path: Path, skip_corrupt: bool = False) -> Self:
@@ -257,9 +257,9 @@ class PretrainingInput:
             raise InputError(f"{path}: must have the {shards} files that make-pretraining-data wrote; it has "
                              f"{len(files)}; copy the others, or pass a glob pattern to train on a part")
         return cls(path, PretrainingRecords(files, skip_corrupt), values,
-                   BertTokenizer.from_folder(os.path.dirname(settings)))
+                   load_tokenizer(os.path.dirname(settings)))
 
-    def batches(self, tokenizer: BertTokenizer, batch_size: int, seed: int, directionality: str = "bidi",
+    def batches(self, tokenizer: Tokenizer, batch_size: int, seed: int, directionality: str = "bidi",
                 masking: Literal["static", "dynamic"] | None = None, once: bool = False) -> MakeDataset:
         """Returns a function that makes datasets of batches.
 

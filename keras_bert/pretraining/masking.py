@@ -3,8 +3,7 @@
 import numpy as np
 
 from keras_bert.errors import InputError
-from keras_bert.text import BertTokenizer
-from keras_bert.text.vocabulary import CONTINUES
+from keras_bert.text import Tokenizer
 
 SHARE, MASKED, RANDOM = 0.15, 0.8, 0.1
 # The features of masked tokens, each [batch, max_predictions], and their dtypes.
@@ -14,7 +13,7 @@ TARGETS = {"masked_lm_positions": np.int32, "masked_lm_ids": np.int32, "masked_l
 class Masking:
     """Chooses 15% of the tokens of each text: 80% of them become [MASK], 10% a random token, and 10% stay unchanged.
 
-    15% is randomly rounded to a whole number of tokens, at least 1 and at most `max_predictions`. Tokens in brackets,
+    15% is randomly rounded to a whole number of tokens, at least 1 and at most `max_predictions`. Special tokens,
     e.g. [CLS], [UNK] and [unused1], are neither chosen nor used as random tokens.
 
     All random numbers are an argument, so the examples are the same however they are distributed. (tensorflow-text's
@@ -26,16 +25,16 @@ class Masking:
         whole_word: if True, chooses all tokens of a word or none, and no word of more than `max_predictions` tokens.
     """
 
-    def __init__(self, tokenizer: BertTokenizer, max_predictions: int, whole_word: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, max_predictions: int, whole_word: bool = False) -> None:
         if tokenizer.mask_id is None:
             raise InputError("the vocabulary must have [MASK]; keras-bert make-vocab makes such a vocabulary")
         if max_predictions < 1:
             raise InputError(f"max_predictions must be at least 1; got {max_predictions}")
         self.max_predictions = max_predictions
         self.mask_id = tokenizer.mask_id
-        self._is_special = _special(tokenizer)
+        self._is_special = tokenizer.is_special
         self._whole_word = whole_word
-        self._continues = np.array([token.startswith(CONTINUES) for token in tokenizer.vocabulary])
+        self._continues = ~tokenizer.starts_word
         self._tokens = np.flatnonzero(~self._is_special).astype(np.int32)
 
     @staticmethod
@@ -111,9 +110,9 @@ class NextTokens:
     """The targets of a left-to-right or right-to-left language model, with the interface of `Masking`: each token
     predicts its neighbour, the next one in `ltr`, the previous one in `rtl`, unless that is a special token."""
 
-    def __init__(self, tokenizer: BertTokenizer, length: int, directionality: str) -> None:
+    def __init__(self, tokenizer: Tokenizer, length: int, directionality: str) -> None:
         self.max_predictions = length - 1
-        self._is_special = _special(tokenizer)
+        self._is_special = tokenizer.is_special
         self._step = {"ltr": 1, "rtl": -1}[directionality]
 
     @staticmethod
@@ -125,7 +124,3 @@ class NextTokens:
         targets = ids[:, positions + self._step]
         return {"input_word_ids": ids, "masked_lm_positions": np.broadcast_to(positions, targets.shape),
                 "masked_lm_ids": targets, "masked_lm_weights": (~self._is_special[targets]).astype(np.float32)}
-
-
-def _special(tokenizer: BertTokenizer) -> np.ndarray:
-    return np.array([len(token) > 2 and token[0] + token[-1] == "[]" for token in tokenizer.vocabulary])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from keras_bert.pretraining.corpus import Corpus, Section
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 
 SHORT = 0.1  # fraction of the pairs that are made shorter than the limit
 
@@ -109,17 +109,18 @@ def full_sentences(corpus: Corpus, limit: int, sep_id: int) -> tuple[np.ndarray,
     return ids, np.stack([begin, end, end, end], axis=1)
 
 
-def pack_spans(ids: np.ndarray, spans: np.ndarray, tokenizer: BertTokenizer, length: int) -> dict[str, np.ndarray]:
+def pack_spans(ids: np.ndarray, spans: np.ndarray, tokenizer: Tokenizer, length: int) -> dict[str, np.ndarray]:
     """Packs spans of `ids`, int64 [examples, 4], begin and end of A and of B, into inputs: [CLS] A [SEP] B [SEP], or
     [CLS] A [SEP] if B is empty. Returns `input_word_ids`, `input_mask`, `input_type_ids`, int32 [examples, length]."""
     begin_a, end_a, begin_b, end_b = (column[:, None] for column in spans.T)
     position = np.arange(length)
     middle = end_a - begin_a + 1  # the position of the first [SEP]
-    last = middle + np.where(end_b > begin_b, end_b - begin_b + 1, 0)
-    source = np.where(position < middle, begin_a + position - 1, begin_b + position - middle - 1)
+    second = middle + tokenizer.separators
+    last = np.where(end_b > begin_b, second + end_b - begin_b, middle)
+    source = np.where(position < middle, begin_a + position - 1, begin_b + position - second)
     word_ids = ids.take(source, mode="clip")
     word_ids[:, 0] = tokenizer.cls_id
-    word_ids[(position == middle) | (position == last)] = tokenizer.sep_id
+    word_ids[(position >= middle) & (position < second) | (position == last)] = tokenizer.sep_id
     word_ids[position > last] = tokenizer.pad_id
     return {"input_word_ids": word_ids, "input_mask": (position <= last).astype(np.int32),
-            "input_type_ids": ((position > middle) & (position <= last)).astype(np.int32)}
+            "input_type_ids": ((position >= second) & (position <= last)).astype(np.int32)}

@@ -19,7 +19,7 @@ from keras_bert.presets import find_vocabulary
 from keras_bert.pretraining.input import PretrainingInput
 from keras_bert.pretraining.loop import Phase
 from keras_bert.pretraining.objective import MakeModel, Objective, Trainer
-from keras_bert.text import BertTokenizer
+from keras_bert.text import BertTokenizer, Tokenizer, load_tokenizer
 from keras_bert.training.checkpoints import model_settings, weights_digest
 from keras_bert.training.optimizer import PhasedSchedule, WarmupDecay, make_pretraining_optimizer
 from keras_bert.training.run import RunOptions
@@ -106,7 +106,7 @@ class Options(RunOptions):
 
 
 class Prepared(NamedTuple):
-    tokenizer: BertTokenizer
+    tokenizer: Tokenizer
     inputs: list[PretrainingInput]
     phases: list[Phase]
     trainer: Trainer
@@ -157,10 +157,10 @@ def prepare(options: Options, make_trainer: MakeTrainer) -> Prepared:
     return Prepared(tokenizer, list(inputs.values()), phases, trainer, run)
 
 
-def _find_tokenizer(vocab: str | None, source: Source | None, first: PretrainingInput) -> BertTokenizer:
+def _find_tokenizer(vocab: str | None, source: Source | None, first: PretrainingInput) -> Tokenizer:
     if vocab:
         vocab = find_vocabulary(vocab)
-        return BertTokenizer.from_folder(vocab) if os.path.isdir(vocab) else BertTokenizer(vocab)
+        return load_tokenizer(vocab) if os.path.isdir(vocab) else BertTokenizer(vocab)
     tokenizer = source.needed_tokenizer() if source and source.files else first.tokenizer
     if tokenizer is None:
         raise InputError(f"{first.path}: these examples come without a vocabulary; pass ", Option("vocab=…"),
@@ -168,7 +168,7 @@ def _find_tokenizer(vocab: str | None, source: Source | None, first: Pretraining
     return tokenizer
 
 
-def _make_config(options: Options, tokenizer: BertTokenizer) -> BertConfig:
+def _make_config(options: Options, tokenizer: Tokenizer) -> BertConfig:
     assert options.config is not None  # `Options.checked` has set it
     if isinstance(options.config, dict):
         config = BertConfig.from_dict(options.config)
@@ -179,7 +179,7 @@ def _make_config(options: Options, tokenizer: BertTokenizer) -> BertConfig:
     return dataclasses.replace(config, directionality=options.directionality)
 
 
-def _check_inputs(inputs: dict[str, PretrainingInput], tokenizer: BertTokenizer, config: BertConfig,
+def _check_inputs(inputs: dict[str, PretrainingInput], tokenizer: Tokenizer, config: BertConfig,
                   next_sentence: bool) -> None:
     tokens, limit = len(tokenizer.vocabulary), config.max_position_embeddings
     if tokens != config.vocab_size:
@@ -197,7 +197,7 @@ def _check_inputs(inputs: dict[str, PretrainingInput], tokenizer: BertTokenizer,
                              Option("next_sentence=True"), "; otherwise train with ", Option("next_sentence=False"))
 
 
-def _make_phase(phase: PhaseOptions, inputs: dict[str, PretrainingInput], tokenizer: BertTokenizer,
+def _make_phase(phase: PhaseOptions, inputs: dict[str, PretrainingInput], tokenizer: Tokenizer,
                 config: BertConfig, options: Options) -> Phase:
     examples, held_out = inputs[phase.train], inputs[phase.valid] if phase.valid else None
     batches = functools.partial(PretrainingInput.batches, tokenizer=tokenizer, batch_size=phase.batch_size,

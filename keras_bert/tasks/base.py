@@ -13,7 +13,7 @@ from keras_bert.arguments import AggregationStrategy, Data, Length, Path, check_
 from keras_bert.data.batches import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError, Option
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.same import SameTexts
 from keras_bert.types import Encoder, Head, Tensor
 
@@ -69,7 +69,7 @@ class Encoded:
         """The target of each text, which its windows share."""
         return self.targets if self.firsts is None else self.targets[self.firsts]
 
-    def batched(self, tokenizer: BertTokenizer, length_multiple: int = 1, drop_remainder: bool = False) -> TextBatches:
+    def batched(self, tokenizer: Tokenizer, length_multiple: int = 1, drop_remainder: bool = False) -> TextBatches:
         """Returns the batches of the rows; see `TextBatches` for the arguments."""
         return self.batches(self.rows, tokenizer.pad_id, self.targets, length_multiple, drop_remainder)
 
@@ -165,14 +165,14 @@ class Task:
         label `out_of_scope`."""
         self.check_inputs(path, examples)
 
-    def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         """Raises an InputError if the task cannot use a tokenizer."""
 
     def example(self, *texts: Any) -> Any:
         """Returns an input without a label, made of one text for each of `inputs`."""
         raise NotImplementedError
 
-    def encode(self, examples: Sequence, tokenizer: BertTokenizer) -> Encoded:
+    def encode(self, examples: Sequence, tokenizer: Tokenizer) -> Encoded:
         raise NotImplementedError
 
     def for_training(self, encoded: Encoded) -> Encoded:
@@ -336,7 +336,7 @@ class Task:
                  "nfd": "in NFD, as on macOS, which the vocabulary cannot spell (pass normalization=NFC)"}
         return [f"texts {kind}: {counts[name]:,} of {total:,}" for name, kind in kinds.items() if counts.get(name)]
 
-    def count_nfd(self, examples: Sequence, tokenizer: BertTokenizer) -> int:
+    def count_nfd(self, examples: Sequence, tokenizer: Tokenizer) -> int:
         """Returns the number of examples that would have fewer [UNK], or as many and fewer tokens, in NFC."""
         texts = [text for text in map(" ".join, map(self.all_texts, examples)) if not is_normalized("NFC", text)]
         if not texts:  # nearly always; the rest would take longer than to tokenize a short text
@@ -354,13 +354,12 @@ class Task:
         for text in self.texts(example):
             yield from [text] if isinstance(text, str) else text or ()
 
-    @property
-    def tokens_read(self) -> int:
-        """The number of tokens of a text that the model reads at most."""
-        return self.max_length - 1 - len(self.inputs)
+    def tokens_read(self, tokenizer: Tokenizer) -> int:
+        """Returns the number of tokens of a text that the model reads at most."""
+        return self.max_length - tokenizer.special_tokens(len(self.inputs))
 
-    def same_texts(self, tokenizer: BertTokenizer) -> SameTexts:
-        return SameTexts(tokenizer, self.tokens_read)
+    def same_texts(self, tokenizer: Tokenizer) -> SameTexts:
+        return SameTexts(tokenizer, self.tokens_read(tokenizer))
 
     def groups(self, examples: Sequence, same: SameTexts) -> list[tuple]:
         """Returns the `group` of each example as a value that is equal for the same texts in any order."""

@@ -15,7 +15,7 @@ from keras_bert.data.tables import PUBLISHED, TEST_FILE, Rows, Table, check_colu
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import Record
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, Task, log_softmax
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.types import Encoder, Head, Tensor
 
 
@@ -117,7 +117,7 @@ class MultipleChoice(Task):
     def describe_input(self) -> str:
         return "a prompt and at least two choices"
 
-    def encode(self, examples: Sequence[ChoiceExample], tokenizer: BertTokenizer) -> Encoded:
+    def encode(self, examples: Sequence[ChoiceExample], tokenizer: Tokenizer) -> Encoded:
         packed = [tokenizer.pack_with_cuts([example.prompt] * len(example.choices), example.choices, self.max_length)
                   for example in examples]
         labelled = bool(examples) and examples[0].label is not None

@@ -13,7 +13,7 @@ from keras_bert.data.tables import Rows, escaped
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Windows, best_threshold, log_softmax
 from keras_bert.tasks.windows import WindowTask, aggregated
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.types import Encoder, Head, Tensor
 
 # Guo et al., 2017, section 4.
@@ -132,7 +132,7 @@ class TextTask(WindowTask):
         """Returns the targets of labelled examples: [examples, ...]."""
         raise NotImplementedError
 
-    def encode(self, examples: Sequence[Example], tokenizer: BertTokenizer) -> Encoded:
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
         pairs: Any = [example.text_pair for example in examples] if self.pairs else None
         rows, cut = self.split_texts(tokenizer, [example.text for example in examples], pairs)
         counts = np.array([len(windows) for windows in rows], np.int64)

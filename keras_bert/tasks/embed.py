@@ -17,7 +17,7 @@ from keras_bert.files.json_files import Record
 from keras_bert.tasks import embedding_scores
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Windows, require
 from keras_bert.tasks.windows import WindowTask, aggregated
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.types import Encoder, Head, Tensor
 
 PAIRS, TRIPLETS, SCORED, LABELLED = "pairs", "triplets", "scored pairs", "labelled texts"
@@ -222,7 +222,7 @@ class Embed(WindowTask):
     def classes(self, example: EmbedExample) -> Sequence[str]:
         return [example.label] if isinstance(example.label, str) else []
 
-    def encode(self, examples: Sequence[EmbedExample], tokenizer: BertTokenizer) -> Encoded:
+    def encode(self, examples: Sequence[EmbedExample], tokenizer: Tokenizer) -> Encoded:
         groups = self._with_prompts(examples)
         texts = list(dict.fromkeys(itertools.chain.from_iterable(groups)))
         packed, cut = self.split_texts(tokenizer, [text for _, text in texts], prompts=[prompt for prompt, _ in texts])
@@ -239,7 +239,7 @@ class Embed(WindowTask):
             split=sum(any(len(parts) > 1 for parts in of_texts) for of_texts in windows))
 
     def _targets(self, examples: Sequence[EmbedExample],
-                 tokenizer: BertTokenizer) -> tuple[np.ndarray | None, type[TextBatches]]:
+                 tokenizer: Tokenizer) -> tuple[np.ndarray | None, type[TextBatches]]:
         """Returns the targets of examples, None for single texts without labels, and the class of their batches."""
         if not examples or examples[0].label is None and len(examples[0].texts) == 1:
             return None, ChoiceBatches

@@ -11,9 +11,8 @@ import tensorflow as tf
 
 from keras_bert.arguments import Aggregate
 from keras_bert.tasks.windows import WindowTask
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.graph_packing import flatten, pack_segments
-from keras_bert.text.graph_tokenizer import GraphTokenizer
 
 _TOKENS = 4096  # of the windows that are computed together
 
@@ -28,13 +27,12 @@ class Reader:
             of their batch.
     """
 
-    def __init__(self, run: Callable, tokenizer: BertTokenizer, max_length: int,
+    def __init__(self, run: Callable, tokenizer: Tokenizer, max_length: int,
                  lengths: list[int] | None = None) -> None:
         self.run = run
         self.max_length = max_length
         self._lengths = lengths
-        self.tokenizer = GraphTokenizer(tokenizer)
-        self._special_tokens, self.truncation_side = tokenizer, tokenizer.truncation_side
+        self.tokenizer, self.packing = tokenizer.graph(), tokenizer
 
     def tokens(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Converts string [batch] to ids: int32 ragged [batch, (tokens)]."""
@@ -48,12 +46,12 @@ class Reader:
         """Packs one or two segments, int32 [batch, (tokens)], as [CLS] a [SEP] or [CLS] a [SEP] b [SEP], truncated to
         `max_length` and padded to the longest of the batch or, if there are `lengths`, to the next of them. Returns
         word ids, mask and segment ids: int32 [batch, seq]."""
-        added = len(segments) + 1  # [CLS] and a [SEP] per segment
+        added = self.packing.special_tokens(len(segments))
         longest = tf.reduce_max(tf.add_n([tf.cast(segment.row_lengths(), tf.int32) for segment in segments]))
         length = tf.clip_by_value(longest, 0, self.max_length - added) + added
         if self._lengths is not None:
             length = next_of(self._lengths, length)
-        return list(pack_segments(segments, length, self._special_tokens, truncator).values())
+        return list(pack_segments(segments, length, self.packing, truncator).values())
 
     def run_windows(self, run: Callable, inputs: list[tf.Tensor], texts: tf.RaggedTensor) -> tf.Tensor:
         """Returns the output of `run`, float32 [rows, …], for the windows of texts. If a text is split, a few windows
@@ -128,7 +126,8 @@ def run_windows(task: WindowTask, reader: Reader, inputs: Sequence[tf.Tensor]) -
     """Returns the model's output for each window of the texts that `Task.answer_in_graph` gets, the mask of each, int32
     [windows, seq], and the windows, as `WindowTask.split_texts` makes them."""
     *first, text = map(reader.tokens, inputs[:len(task.inputs)])
-    size = tf.fill([text.nrows()], tf.constant(reader.max_length - len(task.inputs) - 1, tf.int64))
+    added = reader.packing.special_tokens(len(task.inputs))
+    size = tf.fill([text.nrows()], tf.constant(reader.max_length - added, tf.int64))
     heads = []  # what each window begins with
     if first:
         # As `truncate_pair` in keras_bert/text/packing.py does; what is left of the second text is a window.

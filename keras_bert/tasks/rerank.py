@@ -17,7 +17,7 @@ from keras_bert.tasks.embed import meanings, score_reader
 from keras_bert.tasks.embedding_scores import ranking
 from keras_bert.tasks.regress import NumberTask, correlations
 from keras_bert.tasks.windows import aggregated
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.types import Tensor
 
 
@@ -93,7 +93,7 @@ class Rerank(NumberTask):
             raise InputError(f"{path}: scores need a query with a relevant document and one that is not: a column "
                              "negative, or labels")
 
-    def encode(self, examples: Sequence[Example], tokenizer: BertTokenizer) -> Encoded:
+    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer) -> Encoded:
         """Also returns, as `decoding`, the indices of the examples of each query, if they are labelled."""
         encoded = super().encode(examples, tokenizer)
         if encoded.targets is None:

@@ -13,7 +13,8 @@ from keras_bert.tasks.squad import N_BEST, Span
 def answer(task: Span, reader: Reader, questions: tf.Tensor, contexts: tf.Tensor) -> Answers:
     """Computes `exported_outputs` of questions and contexts, each string [batch]."""
     (question, _, _), (context, starts, limits) = task.tokens_in_graph(reader, questions, contexts)
-    size = reader.max_length - 3 - question.row_lengths()
+    added = reader.packing.special_tokens(2)
+    size = reader.max_length - added - question.row_lengths()
     parts = split(context, size, task.doc_stride, task.max_windows)
     inputs = reader.pack(tf.gather(question, parts.row), parts.of(context))
 
@@ -23,7 +24,7 @@ def answer(task: Span, reader: Reader, questions: tf.Tensor, contexts: tf.Tensor
 
     logits = reader.run_windows(run, inputs, context)
 
-    head = tf.gather(question.row_lengths(), parts.row)[:, None] + 2  # [CLS], the question and [SEP]
+    head = tf.gather(question.row_lengths(), parts.row)[:, None] + added - 1  # [CLS], the question and [SEP]
     column = tf.range(tf.shape(logits, tf.int64)[1])
     positions = parts.positions()
     is_window = (column >= head) & (column < head + positions.row_lengths()[:, None])

@@ -18,7 +18,7 @@ from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import Record
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, log_softmax
 from keras_bert.tasks.windows import SplittingTask, needed_tokens, windows
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 from keras_bert.types import Encoder, Head, Tensor
 
@@ -325,32 +325,32 @@ class Span(SplittingTask):
     def label(self, example: QuestionExample) -> list[str]:
         return sorted({text for text, _ in example.answers})
 
-    def encode(self, examples: Sequence[QuestionExample], tokenizer: BertTokenizer) -> Encoded:
+    def encode(self, examples: Sequence[QuestionExample], tokenizer: Tokenizer) -> Encoded:
         questions = tokenizer.ids([example.question for example in examples])
         needed = () if any(example.answers for example in examples) else [
             needed_tokens(self.max_length, self.doc_stride, self.max_windows)]
         contexts = tokens_with_offsets([example.context for example in examples], tokenizer, *needed)
         rows, parts, targets, cut = [], [], [], 0
         for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
-            head = [tokenizer.cls_id, *question[:self._query_length], tokenizer.sep_id]
+            question = question[:self._query_length(tokenizer)]
+            head = len(question) + tokenizer.special_tokens(2) - 1  # number of tokens before the context
             text, start = example.answers[0] if example.answers else ("", 0)
             answer = tokens_of(context.starts, context.ends, start, start + len(text))
-            of_context = windows(len(context.ids), self.max_length - len(head) - 1, self.doc_stride, self.max_windows)
+            of_context = windows(len(context.ids), self.max_length - head - 1, self.doc_stride, self.max_windows)
             cut += of_context[-1][1] < len(context.ids)
             for begin, end in of_context:
-                ids = [*head, *context.ids[begin:end].tolist(), tokenizer.sep_id]
-                rows.append(tokenizer.with_segments(ids, len(head)))
-                parts.append((number, begin, end, len(head)))
+                rows.append(tokenizer.pack_ids(question, context.ids[begin:end].tolist(), self.max_length))
+                parts.append((number, begin, end, head))
                 positions = target((begin, end), answer)
-                targets.append([len(head) + position for position in positions] if positions else [0, 0])
+                targets.append([head + position for position in positions] if positions else [0, 0])
         starts, ends = np.array(targets, np.int32).reshape(-1, 2).T
         counts = np.bincount([number for number, *_ in parts])
         return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, decoding=(contexts, parts),
                        cut=cut, split=int((counts > 1).sum()))
 
-    @property
-    def _query_length(self) -> int:
-        return min(self.max_query_length, self.max_length - 4)  # so that a window has a token of the context
+    def _query_length(self, tokenizer: Tokenizer) -> int:
+        """Returns the maximum length of a question, with which a window has a token of the context."""
+        return min(self.max_query_length, self.max_length - tokenizer.special_tokens(2) - 1)
 
     def settings(self) -> dict[str, Any]:
         return {name: value for name, value in super().settings().items()
@@ -369,7 +369,7 @@ class Span(SplittingTask):
 
     def tokens_in_graph(self, reader: Reader, *texts: Tensor) -> list[list[Tensor]]:
         question, context = super().tokens_in_graph(reader, *texts)
-        return [[part[:, :self._query_length] for part in question], context]
+        return [[part[:, :self._query_length(reader.packing)] for part in question], context]
 
     def answer_in_graph(self, reader: Reader, *inputs: Tensor) -> Answers:
         from keras_bert.tasks import span_graph

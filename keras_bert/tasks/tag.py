@@ -15,7 +15,7 @@ from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, rea
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, log_softmax, require
 from keras_bert.tasks.windows import SplittingTask, default_stride, needed_tokens, own_tokens, windows
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.offsets import TokenOffsets, tokens_with_offsets
 from keras_bert.types import Encoder, Head, Tensor
 
@@ -141,7 +141,7 @@ class Tag(SplittingTask):
     def example(self, text: str) -> TaggedText:
         return TaggedText(text, None, None)
 
-    def encode(self, examples: Sequence[TaggedExample | TaggedText], tokenizer: BertTokenizer) -> Encoded:
+    def encode(self, examples: Sequence[TaggedExample | TaggedText], tokenizer: Tokenizer) -> Encoded:
         size = self.max_length - 2
         stride = self.doc_stride or size
         has_tags = bool(examples) and examples[0].tags is not None
@@ -149,7 +149,7 @@ class Tag(SplittingTask):
             () if has_tags else [needed_tokens(size, stride, self.max_windows)]))  # tags are those of whole texts
         parts = [windows(len(text.ids), size, stride, self.max_windows) for text in tokens]
         own = [own_tokens(of_text) for of_text in parts]
-        rows = [([tokenizer.cls_id, *text.ids[begin:end].tolist(), tokenizer.sep_id], end - begin + 2)
+        rows = [tokenizer.pack_ids(text.ids[begin:end].tolist(), None, self.max_length)
                 for text, of_text in zip(tokens, parts) for begin, end in of_text]
         targets = None
         if has_tags:

@@ -13,11 +13,11 @@ import numpy as np
 from keras_bert.arguments import Aggregate, Count
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Answers, Reader, Task, Windows
-from keras_bert.text import BertTokenizer
-from keras_bert.text.packing import pack, truncate_pair
+from keras_bert.text import Tokenizer
+from keras_bert.text.packing import truncate_pair
 from keras_bert.types import Tensor
 
-Row = tuple[list[int], int]  # the result of `BertTokenizer.pack` for one text
+Row = tuple[list[int], int]  # the result of `Tokenizer.pack` for one text
 
 
 def windows(tokens: int, size: int, stride: int, most: int | None = None) -> list[tuple[int, int]]:
@@ -74,7 +74,7 @@ class SplittingTask(Task):
     options: ClassVar[tuple[str, ...]] = ("doc_stride", "max_windows")
     fields: ClassVar[tuple[str, ...]] = options
 
-    def check_tokenizer(self, tokenizer: BertTokenizer) -> None:
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
         if self.windows and tokenizer.truncation_side != "right":
             raise InputError("truncation_side in tokenizer_config.json must be right for a model that splits texts "
                              f"into windows; got {tokenizer.truncation_side}")
@@ -83,9 +83,8 @@ class SplittingTask(Task):
     def limits(self) -> tuple[str, ...]:
         return ("max_windows",) if self.windows and self.max_windows is not None else super().limits
 
-    @property
-    def tokens_read(self) -> int:
-        size = super().tokens_read
+    def tokens_read(self, tokenizer: Tokenizer) -> int:
+        size = super().tokens_read(tokenizer)
         return needed_tokens(size, self.doc_stride or size, self.max_windows) - 1 if self.windows else size
 
     def settings(self) -> dict[str, Any]:
@@ -139,7 +138,7 @@ class WindowTask(SplittingTask):
         """Returns the answers to texts from the outputs of their windows, float32 [windows, width]."""
         return self.encode_in_graph(parts.aggregated(outputs, self.aggregate), mask)
 
-    def split_texts(self, tokenizer: BertTokenizer, texts: list[str], text_pairs: list[str] | None = None,
+    def split_texts(self, tokenizer: Tokenizer, texts: list[str], text_pairs: list[str] | None = None,
                     prompts: list[str] | None = None) -> tuple[list[list[Row]], list[int]]:
         """Returns the inputs of each text or pair of texts, one for each of its windows, and the indices of the texts
         of which a part is left out. `prompts` are put before single texts; each window begins with its text's."""
@@ -154,18 +153,16 @@ class WindowTask(SplittingTask):
         rows, cut = [], []
         firsts = tokenizer.ids(texts, needed)
         for index, (first, second, prompt_length) in enumerate(zip(firsts, pairs, prompt_lengths)):
+            room = self.max_length - tokenizer.special_tokens(1 if second is None else 2)
             if second is None:
-                room = self.max_length - 2
                 kept = min(prompt_length, room // 2)
                 head, text = first[:kept], first[kept:]
             else:
-                room = self.max_length - 3
                 head, text = truncate_pair(first, second, room)[0], second
             parts = windows(len(text), max(room - len(head), 1), self.doc_stride, self.max_windows)
             inputs = [(head + text[begin:end], None) if second is None else (head, text[begin:end])
                       for begin, end in parts]
-            rows.append([tokenizer.with_segments(*pack(a, b, tokenizer.cls_id, tokenizer.sep_id, self.max_length))
-                         for a, b in inputs])
+            rows.append([tokenizer.pack_ids(a, b, self.max_length) for a, b in inputs])
             if parts[-1][1] < len(text) or second is not None and len(head) < len(first):
                 cut.append(index)
         return rows, cut

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
-from keras_bert.text.tokenizer import BertTokenizer
+from keras_bert.text.tokenizer import Tokenizer
 
 _CACHED = 1024  # texts; the context of a question usually occurs several times in a row
 _MOST_FREQUENT = 5  # unknown words that are named
@@ -24,9 +24,9 @@ _MAX_SPLIT = 0.25
 
 
 class Coverage:
-    """Counts the tokens of texts and the words that become [UNK]. Each distinct word is tokenized once."""
+    """Counts the tokens of texts and the words that have [UNK]. Each distinct word is tokenized once."""
 
-    def __init__(self, tokenizer: BertTokenizer) -> None:
+    def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._words_of = functools.lru_cache(_CACHED)(lambda text: tokenizer.rules.normalize(text).split())
         self._words: collections.Counter[str] = collections.Counter()
@@ -39,9 +39,9 @@ class Coverage:
         before = len(self._words)
         self._words.update(itertools.chain.from_iterable(words))
         new = list(itertools.islice(self._words, before, None))
-        for word, encoding in zip(new, self._tokenizer.wordpiece.encode_batch_fast(new)):
-            self._tokens[word] = len(encoding.ids)
-            if self._tokenizer.unk_id in encoding.ids:
+        for word, ids in zip(new, self._tokenizer.ids_of_words(new)):
+            self._tokens[word] = len(ids)
+            if self._tokenizer.unk_id in ids:
                 self._unknown.add(word)
         return [sum(map(self._tokens.__getitem__, of_text)) for of_text in words]
 
@@ -63,9 +63,9 @@ class Coverage:
     def problems(self) -> list[str]:
         """Returns what is wrong with this vocabulary for the texts, each in one line that says what to do."""
         share, words = self.unknown()
-        found = []
+        found, unknown = [], self._tokenizer.vocabulary[self._tokenizer.unk_id]
         if share > MAX_UNKNOWN:
-            found.append(f"{share:.1%} of the tokens are [UNK], most often {describe(words)}; use a model for this "
+            found.append(f"{share:.1%} of the tokens are {unknown}, most often {describe(words)}; use a model for this "
                          f"language, and check its lower_case, which is {self._tokenizer.rules.lower_case}")
         rate, share = self.tokens_per_word()
         if share > _MAX_SPLIT:

@@ -1,11 +1,11 @@
 """TensorFlow operations that pack the token ids of one to four texts into the three inputs of an encoder."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
 from keras_bert.errors import InputError
+from keras_bert.text.tokenizer import Tokenizer
 
 MAX_SEGMENTS = 4
 
@@ -48,14 +48,14 @@ def flatten(tokens: tf.RaggedTensor) -> tf.RaggedTensor:
     return tokens.merge_dims(1, -1) if tokens.shape.rank > 2 else tokens
 
 
-def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tensor, tokenizer: Any,
+def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tensor, tokenizer: Tokenizer,
                   truncator: str) -> dict[str, tf.Tensor]:
     """Packs segments as [CLS] a [SEP] b [SEP] …, truncated and padded to `seq_length`.
 
     Args:
         segments: one to four, int32 [batch, (tokens)].
-        seq_length: at least the number of segments plus one.
-        tokenizer: what has `cls_id`, `sep_id`, `pad_id`, `has_segments` and `truncation_side`.
+        seq_length: at least the number of special tokens.
+        tokenizer: has the special tokens, their number and the side at which segments are cut.
         truncator: a key of `TRUNCATORS`.
 
     Returns:
@@ -65,16 +65,17 @@ def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tens
     if not 1 <= len(segments) <= MAX_SEGMENTS:
         raise InputError(f"bert_pack_inputs takes 1 to {MAX_SEGMENTS} segments; got {len(segments)}")
     batch = segments[0].nrows(out_type=tf.int32)
-    limit = seq_length - len(segments) - 1
+    added = tokenizer.special_tokens(len(segments))
+    limit = seq_length - added
     with tf.control_dependencies([tf.debugging.assert_non_negative(
-            limit, f"seq_length must be at least {len(segments) + 1} for {len(segments)} segments")]):
+            limit, f"seq_length must be at least {added} for {len(segments)} segments")]):
         kept = TRUNCATORS[truncator]([tf.cast(segment.row_lengths(), tf.int32) for segment in segments], limit)
 
     column = tf.range(seq_length)
     begin = tf.ones_like(kept[0])  # after [CLS]
     word_ids = tf.fill([batch, seq_length], tokenizer.cls_id)
     type_ids = tf.zeros_like(word_ids)
-    for segment, length in zip(segments, kept):
+    for segment, length, separators in zip(segments, kept, [*[tokenizer.separators] * (len(segments) - 1), 1]):
         end = (begin + length)[:, None]  # the position of [SEP]
         start = tf.cast(segment.row_starts() if tokenizer.truncation_side == "right" else
                         segment.row_limits() - tf.cast(length, tf.int64), tf.int32)
@@ -83,9 +84,9 @@ def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tens
         tokens = tf.gather(values, tf.clip_by_value(source, 0, tf.size(segment.values)))
         tokens = tf.where(column < end, tokens, tokenizer.sep_id)
         word_ids = tf.where(column < begin[:, None], word_ids, tokens)
+        begin += length + separators
         if tokenizer.has_segments:
-            type_ids += tf.cast(column > end, tf.int32)
-        begin += length + 1
+            type_ids += tf.cast(column >= begin[:, None], tf.int32)
     mask = column < begin[:, None]
     outputs = {"input_word_ids": tf.where(mask, word_ids, tokenizer.pad_id), "input_mask": tf.cast(mask, tf.int32),
                "input_type_ids": tf.where(mask, type_ids, 0)}

@@ -1,4 +1,5 @@
-"""`GraphTokenizer`, which is `BertTokenizer` in core TensorFlow operations, for SavedModels that accept strings."""
+"""`GraphTokenizer`, a tokenizer in core TensorFlow operations, for SavedModels that accept strings; and
+`GraphWordPiece`, that of `BertTokenizer`."""
 
 import functools
 import unicodedata
@@ -10,7 +11,7 @@ import tensorflow as tf
 from keras_bert.text import graph_tables
 from keras_bert.text.graph_tables import ALONE, CODE_POINTS, DROPPED, IN_CONTEXT, MULTIPLE, SPACE, SYMBOL, tabulate
 from keras_bert.text.rules import Rules, is_deleted
-from keras_bert.text.tokenizer import BertTokenizer
+from keras_bert.text.wordpiece import BertTokenizer
 
 # Code points or cells, and the first and the last index of what each came from: three int32 [n].
 _Traced = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
@@ -136,23 +137,11 @@ _LARGE = 64  # minimum number of texts for which two parallel halves are faster;
 
 
 class GraphTokenizer(tf.Module):
-    """The tokenizer in the TensorFlow graph: computes the ids of `BertTokenizer`, and the bytes of the text that each
-    id came from. Skips invalid UTF-8.
+    """A tokenizer in the TensorFlow graph: computes the ids of a `Tokenizer`, and the bytes of the text that each id
+    came from. Skips invalid UTF-8. A kind of vocabulary is a subclass, which computes `_tokenize`."""
 
-    All texts of a batch are one array of characters; the trie is walked for all words in parallel. Steps that few texts
-    need are in branches that only batches with such texts execute."""
-
-    def __init__(self, tokenizer: BertTokenizer) -> None:
+    def __init__(self) -> None:
         super().__init__(name="tokenizer")
-        symbols = graph_tables.number_symbols(tokenizer.vocabulary)
-        self._word_starts = len(symbols) + 1  # symbols >= this start a word, or are not part of one
-        self._unknown, self._max_word_length = tokenizer.unk_id, tokenizer.max_word_length
-        trie = graph_tables.vocabulary_trie(tokenizer.vocabulary, symbols)
-        self._base, self._parent = tf.constant(trie.base), tf.constant(trie.parent)
-        self._stops = tf.stack([trie.depth, trie.match, trie.behind], 1)
-        cells, multiple = graph_tables.cells(tokenizer.rules, symbols)
-        self._cells, self._multiple = tf.constant(cells), tf.constant(multiple)
-        self._in_context = InContext(tokenizer.rules, cells)
         # One function for all calls, because tracing it takes a second. It is not inlined, so that only the branch
         # taken, whole or in halves, is computed. The partial hides it from `tf.Module`, which would save it once more.
         texts = tf.TensorSpec([None], tf.string)
@@ -167,6 +156,29 @@ class GraphTokenizer(tf.Module):
         """Converts string [batch] to three ragged [batch, (words), (tokens)]: the ids, int32, and the start and the end
         of each token in its original text, int64, in bytes."""
         return _in_halves(self._ragged, texts)
+
+    def _tokenize(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """Computes the results of `tokenize_with_offsets`."""
+        raise NotImplementedError
+
+
+class GraphWordPiece(GraphTokenizer):
+    """`BertTokenizer` in the graph.
+
+    All texts of a batch are one array of characters; the trie is walked for all words in parallel. Steps that few texts
+    need are in branches that only batches with such texts execute."""
+
+    def __init__(self, tokenizer: BertTokenizer) -> None:
+        super().__init__()
+        symbols = graph_tables.number_symbols(tokenizer.vocabulary)
+        self._word_starts = len(symbols) + 1  # symbols >= this start a word, or are not part of one
+        self._unknown, self._max_word_length = tokenizer.unk_id, tokenizer.max_word_length
+        trie = graph_tables.vocabulary_trie(tokenizer.vocabulary, symbols)
+        self._base, self._parent = tf.constant(trie.base), tf.constant(trie.parent)
+        self._stops = tf.stack([trie.depth, trie.match, trie.behind], 1)
+        cells, multiple = graph_tables.cells(tokenizer.rules, symbols)
+        self._cells, self._multiple = tf.constant(cells), tf.constant(multiple)
+        self._in_context = InContext(tokenizer.rules, cells)
 
     def _tokenize(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
         code_point, byte, text_ends = _decode(texts)

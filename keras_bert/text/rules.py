@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterable
 from typing import NamedTuple
 
+import numpy as np
+
 from keras_bert.arguments import Normalization, check_value
 from keras_bert.text.unicode14 import ASSIGNED, code_points
 
@@ -81,6 +83,19 @@ class Rules:
     def table(self) -> "_Table":
         """The result of `normalize` for each character, for `str.translate`. Entries are computed on first use."""
         return _table(self)
+
+    def trace_words(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """Returns the words, and the start and end of what each of their characters came from, int64 [characters]."""
+        words = text.translate(self.table)
+        if CONTEXTUAL in words:
+            traced = self.trace(text)
+            spans = [(part.start, part.end) for part in traced if not part.character.isspace()]
+            starts, ends = np.array(spans, np.int64).reshape(-1, 2).T
+            return "".join(part.character for part in traced).split(), starts, ends
+        code_points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+        lengths = np.frombuffer(self.table.lengths, np.uint8)[code_points]
+        starts = np.repeat(np.arange(len(text)), lengths)
+        return words.split(), starts, starts + 1
 
     def normalize_in_context(self, text: str) -> str:
         """Computes the result of `normalize` without the table, one character at a time like Google's code, and correct

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_bert.arguments import as_list
 from keras_bert.text.packing import truncate
-from keras_bert.text.tokenizer import BertTokenizer
+from keras_bert.text.tokenizer import Tokenizer
 
 
 class SameTexts:
@@ -18,7 +18,7 @@ class SameTexts:
         most: number of tokens of a text that it reads at most; None if it reads all.
     """
 
-    def __init__(self, tokenizer: BertTokenizer, most: int | None) -> None:
+    def __init__(self, tokenizer: Tokenizer, most: int | None) -> None:
         self._tokenizer, self._most = tokenizer, sys.maxsize if most is None else most
         self._keys: dict[str, bytes] = {}
 

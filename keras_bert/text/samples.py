@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_bert.text.packing import pad
-from keras_bert.text.tokenizer import BertTokenizer
+from keras_bert.text.tokenizer import Tokenizer
 
 # Together longer than any input; each is also used alone.
 TEXTS = [
@@ -18,7 +18,7 @@ TEXTS = [
 ]
 
 
-def sample_inputs(tokenizer: BertTokenizer, length: int, segments: int) -> dict[str, np.ndarray]:
+def sample_inputs(tokenizer: Tokenizer, length: int, segments: int) -> dict[str, np.ndarray]:
     """Returns int32 [6, length]: a text and a pair that fill it, and four short ones; segment ids below `segments`."""
     whole = " ".join(TEXTS * (length // len(TEXTS) + 1))
     rows = tokenizer.pack([whole, *TEXTS[1:3]], None, length)

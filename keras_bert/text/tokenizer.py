@@ -1,135 +1,127 @@
-"""`BertTokenizer`, which converts texts to WordPiece ids with the `tokenizers` library."""
+"""`Tokenizer`, what the tokenizers of all kinds of vocabularies give, with the `tokenizers` library."""
 
-import copy
-import dataclasses
-import os
+import abc
+import itertools
+import re
 import sys
-from collections.abc import Iterable
-from typing import Any, Literal, Self
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import tokenizers
 
-from keras_bert.arguments import Normalization, Path, as_texts, check_texts
+from keras_bert.arguments import Path, as_texts, check_texts
 from keras_bert.errors import InputError, Option
-from keras_bert.files.json_files import check_followed, write_json
-from keras_bert.files.paths import naming_damage
 from keras_bert.text import packing
-from keras_bert.text.rules import Rules
-from keras_bert.text.tokenizer_files import CONFIG, TokenizerFiles, other_vocabulary, read_tokenizer_files
-from keras_bert.text.vocabulary import MAX_WORD_LENGTH, has_capitals, holds_hangul_syllables, load_vocabulary
 
 _CHARACTERS = 8  # of a long text that are read at first, for each id that is needed
 _LONG = 4096  # characters
-_MAX_LENGTH = 128  # of an input, if neither the call nor the tokenizer says one
-UNKNOWN = "[UNK]"
 
 
-class BertTokenizer:
-    """The tokenizer of google-research/bert: cleans texts, puts spaces around CJK ideographs, lower-cases, strips
-    accents, splits at punctuation (see `Rules`), then applies greedy WordPiece.
+class Normalizer(Protocol):
+    """Cleans texts and splits them into words: a frozen dataclass of settings."""
 
-    For example, `BertTokenizer("vocab.txt")(["Hello world"])` returns the inputs of `BertLayer`.
+    @property
+    def lower_case(self) -> bool:
+        """True if texts are lower-cased."""
+
+    @property
+    def border(self) -> re.Pattern[str]:
+        """What a text can be divided before: the words of both parts are those of the text."""
+
+    def normalize(self, text: str) -> str:
+        """Returns the words of a text as one str, with white space between them and possibly at both ends."""
+
+    def trace_words(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
+        """Returns the words, and the start and end of what each of their characters came from, int64 [characters]."""
+
+
+class Tokenizer(abc.ABC):
+    """Converts texts to ids, and packs these as the inputs of `BertLayer`.
+
+    The `rules` split a text into words, and `subwords` splits these into tokens. There is a subclass for each kind of
+    vocabulary: `BertTokenizer` for WordPiece. [CLS], [SEP] and [MASK] mean the tokens for the same purpose, which other
+    vocabularies name otherwise.
 
     Args:
-        vocabulary: list of WordPiece tokens in the order of their ids, or the path of a `vocab.txt`.
-        lower_case: if True, lower-cases the text, for uncased models. If None, only if the vocabulary has no capitals.
-        strip_accents: if True, decomposes the text (NFD) and drops combining marks. Defaults to `lower_case`.
-        split_cjk: if True, makes each CJK ideograph a word.
-        normalization: `NFC` or `none`. Stripping accents decomposes Hangul syllables into jamo; `NFC` composes them
-            again. If None, `NFC` if accents are stripped and the vocabulary spells Korean in syllables.
+        vocabulary: the tokens, in the order of their ids.
+        ids: the ids of the tokens.
+        special: the names of [PAD], [UNK], [CLS], [SEP] and [MASK]. The last may be missing; `mask_id` is None then.
+        rules: the rules.
+        model: splits words into tokens.
         max_length: maximum number of ids of an input, unless a call gives another. If None, 128.
-        has_segments: if False, both texts of a pair have id 0, for encoders with one segment type: RoBERTa, DistilBERT.
-        truncation_side: the end at which a long text is cut: `right`, or `left`, which keeps its last tokens.
-        max_word_length: maximum number of characters of a word; longer words become [UNK]. 200 in google-research/bert,
-            100 in transformers.
+        has_segments: if False, both texts of a pair have the segment id 0.
+        truncation_side: the end at which a long text is cut.
     """
 
-    def __init__(self, vocabulary: Path | list[str], lower_case: bool | None = True, strip_accents: bool | None = None,
-                 split_cjk: bool = True, normalization: Normalization | None = None,
-                 max_length: int | None = None, has_segments: bool = True,
-                 truncation_side: Literal["right", "left"] = "right", max_word_length: int = MAX_WORD_LENGTH) -> None:
-        self.vocabulary = load_vocabulary(vocabulary) if isinstance(vocabulary, (str, os.PathLike)) else vocabulary
-        if lower_case is None:
-            lower_case = not has_capitals(self.vocabulary)
-        strip_accents = lower_case if strip_accents is None else strip_accents
-        if normalization is None:
-            normalization = "NFC" if strip_accents and holds_hangul_syllables(self.vocabulary) else "none"
-        if max_word_length < len("[SEP]"):  # which `flat_ids` puts between texts
-            raise InputError(f"max_word_length must be at least {len('[SEP]')}; got {max_word_length}")
-        self.rules = Rules(lower_case, strip_accents, split_cjk, normalization)
-        self.max_length, self.max_word_length = max_length, max_word_length
+    files: ClassVar[tuple[str, ...]]  # names of the files that `save` writes; the first has the vocabulary
+    separators = 1  # number of [SEP] between the texts of a pair
+    starts_word: np.ndarray  # True for tokens that begin a word: bool [vocabulary]
+    is_special: np.ndarray  # True for [CLS] and the like: bool [vocabulary]
+    max_word_length = sys.maxsize  # number of characters; longer words become [UNK]
+
+    def __init__(self, vocabulary: list[str], ids: dict[str, int], special: Sequence[str], rules: Normalizer,
+                 model: tokenizers.models.Model, max_length: int | None, has_segments: bool,
+                 truncation_side: packing.Side) -> None:
+        self.vocabulary, self.rules, self.max_length = vocabulary, rules, max_length
         self.has_segments, self.truncation_side = has_segments, truncation_side
-        ids = {token: index for index, token in enumerate(self.vocabulary)}
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id = (
-            ids[token] for token in ("[PAD]", UNKNOWN, "[CLS]", "[SEP]"))
-        self.mask_id = ids.get("[MASK]")  # only pretraining needs it
-        self.wordpiece = tokenizers.Tokenizer(
-            tokenizers.models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=max_word_length))
-        self.wordpiece.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id = map(ids.__getitem__, special[:4])
+        self.mask_id = ids.get(special[4])  # only pretraining needs it
+        self.subwords = tokenizers.Tokenizer(model)
+        self.subwords.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+
+    @abc.abstractmethod
+    def with_normalization(self, normalization: str | None) -> Self:
+        """Returns a copy with this `normalization`, or the same one if it is None."""
+
+    @abc.abstractmethod
+    def spell(self, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Returns the concatenated ids of words, int32 [ids], the number of ids of each, int64 [words], and the number
+        of characters that each id stands for, int64 [ids]."""
+
+    @abc.abstractmethod
+    def save(self, folder: Path) -> None:
+        """Writes the `files`, which `load_tokenizer` reads."""
+
+    @abc.abstractmethod
+    def save_for_transformers(self, folder: Path, length: int) -> None:
+        """Writes the `files` and `tokenizer.json`, with which transformers gives the ids of `pack` for this length."""
+
+    @abc.abstractmethod
+    def graph(self) -> Any:
+        """Returns the `GraphTokenizer` with the same ids."""
 
     @property
     def default_length(self) -> int:
         """Maximum number of ids of an input, unless a call gives another: `max_length`, or 128 if it is None."""
-        return self.max_length or _MAX_LENGTH
+        return self.max_length or 128
 
-    @classmethod
-    def from_folder(cls, folder: Path) -> Self:
-        """Reads a folder that this package, transformers, sentence-transformers, KerasHub or Google wrote, see
-        `read_tokenizer_files`. What no file says is guessed, with a warning.
+    def settings(self) -> dict[str, Any]:
+        """Returns what decides inputs, without the vocabulary, and without the maximum length, which runs choose."""
+        return {name: value for name, value in vars(self).items() if name != "max_length" and isinstance(
+            value, bool | int | str | None)} | vars(self.rules)
 
-        Raises:
-            InputError: the folder has no vocabulary, or its tokenizer is not BERT's, or does what this one does not.
-        """
-        files = read_tokenizer_files(folder)
-        if files is None:
-            found = "it has neither" if os.path.isdir(folder) else "there is no such folder"
-            raise InputError(other_vocabulary(folder) or f"{os.fspath(folder)}: must be a folder with a WordPiece "
-                             f"vocabulary, vocab.txt or tokenizer.json; {found}")
-        check_followed(folder, files.differences)
-        files.warn(folder)
-        with naming_damage(folder):
-            return cls.from_files(files)
-
-    @classmethod
-    def from_files(cls, files: TokenizerFiles) -> Self:
-        """Makes the tokenizer that the files of a folder describe."""
-        return cls(files.vocabulary, **files.arguments)
-
-    def with_normalization(self, normalization: str | None) -> Self:
-        """Returns a copy with this `normalization`, or the same one if it is None."""
-        other = copy.copy(self)
-        other.rules = dataclasses.replace(self.rules, normalization=normalization or self.rules.normalization)
-        return other
-
-    def save_settings(self, folder: Path, **additional: Any) -> None:
-        """Writes `tokenizer_config.json` with Hugging Face's names of the settings; only this package reads
-        `normalization`. The values of `additional` replace these."""
-        settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": self.rules.lower_case,
-                    "strip_accents": self.rules.strip_accents, "tokenize_chinese_chars": self.rules.split_cjk,
-                    "normalization": self.rules.normalization}
-        optional = {"model_max_length": (self.max_length, None), "truncation_side": (self.truncation_side, "right"),
-                    "max_input_chars_per_word": (self.max_word_length, MAX_WORD_LENGTH)}
-        settings |= {name: value for name, (value, default) in optional.items() if value != default}
-        if not self.has_segments:
-            settings["model_input_names"] = ["input_ids", "attention_mask"]
-        write_json(os.path.join(folder, CONFIG), settings | additional)
+    def special_tokens(self, texts: int) -> int:
+        """Returns the number of special tokens of an input of one or more texts."""
+        return 2 + self.separators * (texts - 1)
 
     def tokenize(self, text: str) -> list[str]:
-        """Returns the WordPiece tokens of one text, without [CLS] and [SEP]."""
+        """Returns the tokens of one text, without [CLS] and [SEP]."""
         if not isinstance(text, str):
             raise InputError(f"text must be one text; got {text!r:.60}; for several texts, call tokenizer.ids(texts)")
-        return self.wordpiece.encode(self.rules.normalize(text)).tokens
+        return self.subwords.encode(self.rules.normalize(text)).tokens
 
     def ids(self, texts: Iterable[str], needed: int = sys.maxsize) -> list[list[int]]:
         """Returns the ids of each text, without [CLS] and [SEP]; of a long text perhaps only the `needed` number."""
-        return self._ids("texts", texts, needed)
+        return self.ids_of_words(self._normalized("texts", texts, needed))
 
-    def _ids(self, name: str, texts: Iterable[str], needed: int = sys.maxsize) -> list[list[int]]:
-        return [encoding.ids for encoding in self.wordpiece.encode_batch_fast(self._normalized(name, texts, needed))]
+    def ids_of_words(self, words: list[str]) -> list[list[int]]:
+        """Returns the ids of texts that the rules have normalized, or of words."""
+        return [encoding.ids for encoding in self.subwords.encode_batch_fast(words)]
 
     def _normalized(self, name: str, texts: Iterable[str], needed: int = sys.maxsize) -> list[str]:
-        """Returns the words of each text, or of its `part`, see `Rules.normalize`. Messages call the texts `name`."""
+        """Returns the words of each text, or of its `part`, see `Normalizer.normalize`. Messages call the texts
+        `name`."""
         texts, long = as_texts(name, texts), _CHARACTERS * needed
         try:
             return [self.words(text if len(text) <= long else self.part(text, needed), needed) for text in texts]
@@ -138,13 +130,13 @@ class BertTokenizer:
             raise
 
     def words(self, text: str, needed: int = sys.maxsize) -> str:
-        """Returns the words of a text, see `Rules.normalize`; of a long text at most the `needed` number, with [UNK] in
-        place of those that are too long to have tokens: `tokenizers` takes a microsecond for each character."""
+        """Returns the words of a text, see `Normalizer`; of a long text at most the `needed` number, with [UNK]
+        in place of those that are too long to have tokens: `tokenizers` takes a microsecond for each character."""
         words = self.rules.normalize(text)
         if len(words) <= _LONG:
             return words
         kept = packing.truncate(words.split(), needed, self.truncation_side)  # each has at least one id
-        return " ".join(word if len(word) <= self.max_word_length else UNKNOWN for word in kept)
+        return " ".join(word if len(word) <= self.max_word_length else self.vocabulary[self.unk_id] for word in kept)
 
     def part(self, text: str, needed: int) -> str:
         """Returns a part of a text, from the end that is not cut, with at least the `needed` number of ids, which are
@@ -155,7 +147,7 @@ class BertTokenizer:
             if border is None:
                 break
             part = text[:border.start()] if is_right else text[border.start():]
-            if len(self.wordpiece.encode(self.words(part)).ids) >= needed:
+            if len(self.ids_of_words([self.words(part)])[0]) >= needed:
                 return part
             size *= 2
         return text
@@ -163,17 +155,14 @@ class BertTokenizer:
     def flat_ids(self, texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
         """Returns the concatenated ids of all texts, int32 [ids], and the number of ids of each text, int64 [texts], in
         a third of the time of `ids` for many short texts."""
-        # A "[SEP]" in a text itself does not become this token, because the rules split off its brackets.
-        words = "".join(f"{text} [SEP] " for text in self._normalized("texts", texts))
-        ids = np.array(self.wordpiece.encode_batch_fast([words])[0].ids, np.int32)
-        ends = np.flatnonzero(ids == self.sep_id)
-        return np.delete(ids, ends), np.diff(ends, prepend=-1) - 1
+        words = [words.split() for words in self._normalized("texts", texts)]
+        ids, counts, _ = self.spell([*itertools.chain.from_iterable(words)])
+        return ids, np.diff(np.append(0, np.cumsum(counts))[np.cumsum([0, *map(len, words)])])
 
     def unknown_rate(self, texts: Iterable[str]) -> float:
         """Returns the share of the words of the texts that the vocabulary cannot spell, between 0 and 1."""
         words = [word for words in self._normalized("texts", texts) for word in words.split()]
-        unknown = sum(self.unk_id in encoding.ids for encoding in self.wordpiece.encode_batch_fast(words))
-        return unknown / max(len(words), 1)
+        return sum(self.unk_id in ids for ids in self.ids_of_words(words)) / max(len(words), 1)
 
     def pack(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
              max_length: int | None = None) -> list[tuple[list[int], int]]:
@@ -189,26 +178,28 @@ class BertTokenizer:
         """
         return self.pack_with_cuts(texts, text_pairs, max_length)[0]
 
-    def with_segments(self, ids: list[int], first: int) -> tuple[list[int], int]:
-        """Returns packed ids, and how many are in segment 0: `first`, those of the first text, or all of them."""
-        return ids, first if self.has_segments else len(ids)
+    def pack_ids(self, first: list[int], second: list[int] | None, max_length: int) -> tuple[list[int], int]:
+        """Packs the ids of one text, or of a pair, as `pack` does."""
+        ids, count = packing.pack(first, second, self.cls_id, self.sep_id, max_length, self.truncation_side,
+                                  self.separators)
+        return ids, count if self.has_segments else len(ids)
 
     def pack_with_cuts(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None,
                        max_length: int | None = None) -> tuple[list[tuple[list[int], int]], list[int]]:
         """Returns what `pack` returns, and the indices of the texts or pairs that were truncated."""
         if max_length is None:
             max_length = self.default_length
-        if max_length < 3:
-            raise InputError(Option("max_length"), f" must be at least 3; got {max_length}")
-        firsts = self._ids("texts", texts, max_length)
-        seconds = [None] * len(firsts) if text_pairs is None else self._ids("text_pairs", text_pairs, max_length)
+        added = self.special_tokens(1 if text_pairs is None else 2)
+        if max_length < (shortest := max(added, 3)):
+            raise InputError(Option("max_length"), f" must be at least {shortest}; got {max_length}")
+        firsts = self.ids(texts, max_length)
+        seconds = [None] * len(firsts) if text_pairs is None else self.ids_of_words(
+            self._normalized("text_pairs", text_pairs, max_length))
         if len(firsts) != len(seconds):
             raise InputError(f"texts and text_pairs must have the same length; got {len(firsts)} and {len(seconds)}")
-        texts_of_rows, room = [*zip(firsts, seconds)], max_length - (2 if text_pairs is None else 3)
-        packed = [self.with_segments(*packing.pack(*row, self.cls_id, self.sep_id, max_length, self.truncation_side))
-                  for row in texts_of_rows]
-        return packed, [index for index, (first, second) in enumerate(texts_of_rows)
-                        if len(first) + len(second or ()) > room]
+        rows = [*zip(firsts, seconds)]
+        return [self.pack_ids(*row, max_length) for row in rows], [
+            index for index, (first, second) in enumerate(rows) if len(first) + len(second or ()) + added > max_length]
 
     def __call__(self, texts: Iterable[str], text_pairs: Iterable[str] | None = None, max_length: int | None = None,
                  pad_to: int | None = None) -> dict[str, np.ndarray]:

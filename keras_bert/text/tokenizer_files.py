@@ -1,4 +1,4 @@
-"""`read_tokenizer_files`, the one reader of what the files of a folder say about its tokenizer.
+"""`load_tokenizer`, and `read_tokenizer_files`, the one reader of what the files of a folder say about its tokenizer.
 
 transformers 4 writes `vocab.txt`, `tokenizer.json` and `tokenizer_config.json`, transformers 5 only the last two;
 sentence-transformers adds `sentence_bert_config.json`; this package writes `vocab.txt` and `tokenizer_config.json`, and
@@ -15,10 +15,11 @@ from typing import Any
 from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
-from keras_bert.files.json_files import Record, all_differences, read_json, read_object
+from keras_bert.files.json_files import Record, all_differences, check_followed, read_json, read_object
 from keras_bert.files.paths import naming_damage
 from keras_bert.text import vocabulary
 from keras_bert.text.rules import CJK, Rules, any_of
+from keras_bert.text.tokenizer import Tokenizer
 from keras_bert.text.vocabulary import CONTINUES, INSTEAD, MAX_WORD_LENGTH
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -64,10 +65,34 @@ class TokenizerFiles:
     guesses: tuple[str, ...] = ()  # what no file says, or files contradict
     differences: tuple[str, ...] = ()  # what transformers does and `BertTokenizer` does not
 
+    def tokenizer(self) -> Tokenizer:
+        """Makes the tokenizer, of the kind that these files are of."""
+        from keras_bert.text.wordpiece import BertTokenizer
+
+        return BertTokenizer(self.vocabulary, **self.arguments)
+
     def warn(self, folder: Path) -> None:
         """Prints the guesses as warnings, one line each."""
         for line in self.guesses:
             warnings.warn(f"{os.fspath(folder)}: {line}", InputWarning, stacklevel=3)
+
+
+def load_tokenizer(folder: Path) -> Tokenizer:
+    """Reads a folder that this package, transformers, sentence-transformers, KerasHub or Google wrote, see
+    `read_tokenizer_files`. What no file says is guessed, with a warning.
+
+    Raises:
+        InputError: the folder has no vocabulary, or its tokenizer is not BERT's, or does what this package does not.
+    """
+    files = read_tokenizer_files(folder)
+    if files is None:
+        found = "it has neither" if os.path.isdir(folder) else "there is no such folder"
+        raise InputError(other_vocabulary(folder) or f"{os.fspath(folder)}: must be a folder with a WordPiece "
+                         f"vocabulary, vocab.txt or tokenizer.json; {found}")
+    check_followed(folder, files.differences)
+    files.warn(folder)
+    with naming_damage(folder):
+        return files.tokenizer()
 
 
 def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerFiles | None:

@@ -1,7 +1,6 @@
 """Trains a WordPiece vocabulary on texts with the trainer of `tokenizers`, and evaluates it on other texts."""
 
 import dataclasses
-import itertools
 import math
 import os
 import unicodedata
@@ -17,10 +16,11 @@ from keras_bert.files.paths import find_texts as find_texts
 from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import LongLine, decode, read_lines
 from keras_bert.text.rules import Rules
-from keras_bert.text.tokenizer import UNKNOWN, BertTokenizer
+from keras_bert.text.tokenizer_files import SPECIAL
 from keras_bert.text.vocabulary import CONTINUES, MAX_WORD_LENGTH, holds_hangul_syllables
+from keras_bert.text.wordpiece import BertTokenizer
 
-SPECIALS = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
+SPECIALS = tuple(SPECIAL.values())
 MAX_SIZE = 1_000_000  # the trainer reserves memory for this many tokens before it reads a word
 MAX_WORDS = 2_000_000  # maximum number of distinct words counted at a time; training on them takes under 3 GB
 MAX_HELD_OUT = 100_000  # lines; more would give no new information
@@ -195,22 +195,20 @@ class VocabularyReport:
 def report_vocabulary(vocabulary: TrainedVocabulary) -> VocabularyReport:
     """Computes statistics of a vocabulary on its held-out lines."""
     rules, tokens = vocabulary.rules, vocabulary.tokens
-    tokenizer = BertTokenizer(tokens).wordpiece
-    words: list[list[str]] = []
+    tokenizer = BertTokenizer(tokens)
+    words: list[list[int]] = []
     characters: list[str] = []
     for line in vocabulary.held_out:
         normalized = rules.normalize(line)
         characters += "".join(normalized.split())
-        encoding = tokenizer.encode(normalized)
-        pairs = itertools.groupby(zip(encoding.word_ids, encoding.tokens), lambda pair: pair[0])
-        words += [[token for _, token in word] for _, word in pairs]
+        words += tokenizer.ids_of_words(normalized.split())
     known = set(tokens)
     return VocabularyReport(
         lines=len(vocabulary.held_out), words=len(words),
         coverage=_mean([character in known for character in characters]),
-        unknown_rate=_mean([UNKNOWN in word for word in words]),
+        unknown_rate=_mean([tokenizer.unk_id in word for word in words]),
         tokens_per_word=_mean([len(word) for word in words]),
-        single_token_rate=_mean([len(word) == 1 and word != [UNKNOWN] for word in words]),
+        single_token_rate=_mean([len(word) == 1 and word != [tokenizer.unk_id] for word in words]),
         longest=sorted(tokens[len(SPECIALS):], key=lambda token: -len(token.removeprefix(CONTINUES)))[:10])
 
 

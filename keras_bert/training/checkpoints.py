@@ -21,7 +21,7 @@ from keras_bert import __version__, kernels
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
 from keras_bert.files import atomic, json_files
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 
 # The end of the error messages for a run that diverges.
 ADVICE = ("try a lower ", Option("learning_rate=…"), " with ", Option("overwrite=True"),
@@ -163,7 +163,7 @@ class Checkpoints:
                              "again") from None
 
 
-def weights_digest(tokenizer: BertTokenizer, variables: Iterable[keras.Variable]) -> str:
+def weights_digest(tokenizer: Tokenizer, variables: Iterable[keras.Variable]) -> str:
     """Returns the SHA-256 of a vocabulary and weights."""
     digest = hashlib.sha256("\n".join(tokenizer.vocabulary).encode())
     for variable in variables:
@@ -171,12 +171,10 @@ def weights_digest(tokenizer: BertTokenizer, variables: Iterable[keras.Variable]
     return digest.hexdigest()
 
 
-def model_settings(config: BertConfig, tokenizer: BertTokenizer, **others: dict[str, Any]) -> dict[str, dict]:
-    """Returns the settings of a model, by groups, as JSON holds them: those of its encoder and tokenizer, and `others`.
-    A tokenizer's maximum length is an argument of a run."""
-    words = {name: value for name, value in vars(tokenizer).items()
-             if isinstance(value, bool | int | str | None) and name != "max_length"}
-    groups = {"config": dataclasses.asdict(config), "tokenizer": words | dataclasses.asdict(tokenizer.rules), **others}
+def model_settings(config: BertConfig, tokenizer: Tokenizer, **others: dict[str, Any]) -> dict[str, dict]:
+    """Returns the settings of a model, by groups, as JSON holds them: those of its encoder and tokenizer, and
+    `others`."""
+    groups = {"config": dataclasses.asdict(config), "tokenizer": tokenizer.settings(), **others}
     return json.loads(json.dumps(groups))
 
 

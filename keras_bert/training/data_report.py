@@ -11,7 +11,7 @@ from keras_bert.arguments import plural
 from keras_bert.data.tables import shown
 from keras_bert.tasks import Task
 from keras_bert.tasks.windows import WindowTask, default_stride
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.coverage import MAX_UNKNOWN, Coverage, describe, shorten
 from keras_bert.text.same import SameTexts
 
@@ -58,7 +58,7 @@ class DataReport(TypedDict):
     problems: list[str]  # of the vocabulary
 
 
-def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_examples: list,
+def data_report(task: Task, tokenizer: Tokenizer, examples: list, valid_examples: list,
                 held_out: float | None = None, cut: int = 0, split: int = 0, unread: Sequence[str] = (),
                 same: SameTexts | None = None) -> DataReport:
     """Describes the data of a run. `held_out` is the share of the training data that the validation examples are; `cut`
@@ -66,7 +66,7 @@ def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_exam
     are the task's `same_texts`, if they are already made."""
     coverage, lengths, same = Coverage(tokenizer), [], same or task.same_texts(tokenizer)
     for begin in range(0, len(examples), _CHUNK):
-        lengths += _lengths([task.texts(example) for example in examples[begin:begin + _CHUNK]], coverage)
+        lengths += _lengths([task.texts(example) for example in examples[begin:begin + _CHUNK]], coverage, tokenizer)
     classes = [task.classes(example) for example in examples]
     labels = collections.Counter(itertools.chain.from_iterable(classes))
     texts = same.keys(map(task.texts, examples))
@@ -95,14 +95,14 @@ def data_report(task: Task, tokenizer: BertTokenizer, examples: list, valid_exam
         "long_texts": task.describe_long({"cut": cut, "split": split}, len(examples)) if task.windows else []}
 
 
-def _lengths(examples: list[tuple], coverage: Coverage) -> list[int]:
+def _lengths(examples: list[tuple], coverage: Coverage, tokenizer: Tokenizer) -> list[int]:
     """Returns the number of tokens of each example, [CLS] and [SEP] included: of its longest choice if it has several.
     An example is a tuple of texts, of which the last may be a list of choices."""
     choices = [texts[-1] if isinstance(texts[-1], list) else texts[-1:] for texts in examples]
     before = [texts[:-1] for texts in examples]
     lengths = iter(coverage.lengths([text for texts in zip(before, choices) for part in texts for text in part]))
-    return [sum(next(lengths) for _ in texts) + max(next(lengths) for _ in ends) + len(texts) + 2
-            for texts, ends in zip(before, choices)]
+    return [tokenizer.special_tokens(len(texts) + 1) + sum(next(lengths) for _ in texts) + max(
+        next(lengths) for _ in ends) for texts, ends in zip(before, choices)]
 
 
 def _found(pairs: list[tuple]) -> Found:

@@ -23,7 +23,7 @@ from keras_bert.models.base import BertTask
 from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, read_settings, restored
 from keras_bert.tasks.embed import fields_of
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.checkpoints import minor_version, model_settings, weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
@@ -47,7 +47,7 @@ _LEARNING_RATE = 5e-5  # one of those of Devlin et al., 2018, appendix A.3
 class Prepared:
     options: Options
     task: Task  # with what the training data determine
-    tokenizer: BertTokenizer
+    tokenizer: Tokenizer
     valid: Encoded  # as `task` encodes the validation examples
     strategy: Strategy  # what the model is trained on and scored by
     model: BertTask  # compiled, with the pretrained weights
@@ -189,7 +189,7 @@ def _head_weights(model: Any) -> list[keras.Variable]:
     return [variable for variable in model.weights if id(variable) not in of_encoder]
 
 
-def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None, tokenizer: BertTokenizer,
+def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None, tokenizer: Tokenizer,
          model: BertTask, kept: list[keras.Variable]) -> dict[str, dict]:
     """Returns what decides the result, see `Checkpoints`: of the arguments, the values that are `used`, also those of
     the task where the argument is None. `kept` are the variables of a head that is not new."""

@@ -21,7 +21,7 @@ from keras_bert.models import BertEmbedder, BertEmbeddingClassifier
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Classify, Embed, Encoded, Task, run_model
 from keras_bert.tasks.base import Outputs, require
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.options import BALANCED, Options
 from keras_bert.weights.format import Source
@@ -48,7 +48,7 @@ class Strategy:
         class_weight: the weights of the losses of the classes; None if all are the same.
     """
 
-    def __init__(self, options: Options, source: Source, tokenizer: BertTokenizer, task: Task, train: Encoded,
+    def __init__(self, options: Options, source: Source, tokenizer: Tokenizer, task: Task, train: Encoded,
                  valid: Encoded) -> None:
         self.task = task
         self._targets = train.targets
@@ -90,7 +90,7 @@ class FewShot(Strategy):
     others of its batch, and needs far fewer steps.
     """
 
-    def __init__(self, options: Options, source: Source, tokenizer: BertTokenizer, task: Task, train: Encoded,
+    def __init__(self, options: Options, source: Source, tokenizer: Tokenizer, task: Task, train: Encoded,
                  valid: Encoded) -> None:
         pooling = source.options.get("pooling", "mean")
         super().__init__(options, source, tokenizer,

@@ -19,8 +19,9 @@ from keras_bert.errors import InputError
 from keras_bert.files.paths import naming_damage
 from keras_bert.layers import BertLayer
 from keras_bert.layers.base import check_not_quantized, zero_weights
-from keras_bert.text import BertTokenizer
+from keras_bert.text import Tokenizer
 from keras_bert.text.tokenizer_files import TokenizerFiles, other_vocabulary
+from keras_bert.text.wordpiece import wordpiece
 from keras_bert.types import Tensor
 from keras_bert.weights.kinds import ENCODER, KINDS, NAMES, POOLER, initial, model_kind, shapes, variable
 
@@ -103,12 +104,12 @@ class Weights:
     kind: str  # one of `KINDS`
     read: Mapping[str, Callable[[], np.ndarray]]  # the arrays, float32, by the names in `kinds.shapes`
     options: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the model with the head, e.g. `num_classes`
-    tokenizer: BertTokenizer | None = None
+    tokenizer: Tokenizer | None = None
     labels: list[str] | None = None  # names of the classes
     settings: dict[str, Any] = dataclasses.field(default_factory=dict)  # of the task, as `settings.json` has them
 
     @classmethod
-    def of(cls, model: Any, tokenizer: BertTokenizer | None = None, labels: list[str] | None = None,
+    def of(cls, model: Any, tokenizer: Tokenizer | None = None, labels: list[str] | None = None,
            settings: dict[str, Any] | None = None) -> Self:
         """Returns the weights of a `BertLayer` or of a model on one; raises an InputError if it is quantized."""
         kind = model_kind(model)
@@ -192,9 +193,9 @@ class Source:
     unopened: InputError | None = None  # why the weights cannot be opened, for after what other files are refused for
 
     @functools.cached_property
-    def tokenizer(self) -> BertTokenizer | None:
+    def tokenizer(self) -> Tokenizer | None:
         """The tokenizer, or None if no vocabulary of WordPiece is next to the weights."""
-        return None if self.files is None else BertTokenizer.from_files(self.files)
+        return None if self.files is None else self.files.tokenizer()
 
     def check_masked_lm(self, user: str) -> None:
         """Raises an InputError, which says what the `user` needs, if there is no masked LM head."""
@@ -209,7 +210,7 @@ class Source:
         return InputError(other_vocabulary(folder) or f"{self.path}: vocab.txt or tokenizer.json is missing next to "
                           "the weights; copy the model's there")
 
-    def needed_tokenizer(self) -> BertTokenizer:
+    def needed_tokenizer(self) -> Tokenizer:
         """Returns the tokenizer, with a warning of what about it was guessed; an InputError says that it is missing."""
         if self.files is None or self.tokenizer is None:
             raise self.no_vocabulary()
@@ -309,7 +310,7 @@ class Format:
     # value; other fields may have any value. `head` is for the masked LM head; None if it has the encoder's values.
     fixed: Allowed = dataclasses.field(default_factory=dict)
     head: Allowed | None = None
-    rules: Callable[[BertTokenizer], list[str]] = lambda tokenizer: []  # why it cannot store a tokenizer's rules
+    rules: Callable[[Tokenizer], list[str]] = lambda tokenizer: []  # why it cannot store a tokenizer's rules
     stores_segments: bool = True  # False if it cannot say that both texts of a pair have the segment id 0
     settings_file: str | None = None  # with the settings of the task; None if the format stores no task
     applied: tuple[str, ...] | None = None  # the settings that the library itself applies; None if it applies all
@@ -368,9 +369,9 @@ def _differences(owner: str, values: dict[str, Any], fixed: Allowed) -> list[str
             for name, allowed in fixed.items() if values[name] not in allowed]
 
 
-def google_rules(tokenizer: BertTokenizer) -> list[str]:
+def google_rules(tokenizer: Tokenizer) -> list[str]:
     """`Format.rules` of google-research/bert and of the Model Garden."""
-    rules = tokenizer.rules
+    rules = wordpiece(tokenizer, "Google's formats").rules
     return _differences(" of the tokenizer", vars(rules) | {"truncation_side": tokenizer.truncation_side}, {
         "strip_accents": (rules.lower_case,), "split_cjk": (True,), "normalization": ("none",),
         "truncation_side": ("right",)})

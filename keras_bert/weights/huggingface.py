@@ -1,23 +1,19 @@
 """Hugging Face folders: `config.json`, the weights (see `tensor_files`) and `vocab.txt`."""
 
 import dataclasses
-import json
 import os
 import shutil
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import tokenizers
 from safetensors import SafetensorError
 from safetensors.numpy import save_file
-from tokenizers import decoders, processors
 
 from keras_bert.config import BertConfig, as_bert
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import Record, all_differences, declared, read_object, write_json
-from keras_bert.text import BertTokenizer
-from keras_bert.text.tokenizer_files import SPECIAL, TOKENIZER, own_steps, read_tokenizer_files
+from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights import native
 from keras_bert.weights.format import Format, Source, Weights, detect
 from keras_bert.weights.huggingface_models import TYPES, ModelType
@@ -164,8 +160,10 @@ def write(weights: Weights, folder: str, max_length: int | None = None) -> None:
     if labels:
         values |= {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
     write_json(config := os.path.join(folder, "config.json"), values)
-    write_tokenizer(weights.tokenizer, folder, max_length or settings.get("max_length"),
-                    weights.config.max_position_embeddings)
+    if weights.tokenizer:
+        limit = weights.config.max_position_embeddings
+        weights.tokenizer.save_for_transformers(folder, max_length or settings.get("max_length") or min(
+            weights.tokenizer.max_length or limit, limit))
     try:
         save_file(_tensors(weights, model), path := os.path.join(folder, "model.safetensors"),
                   metadata={"format": "pt"})
@@ -288,29 +286,3 @@ def _head(model: ModelType, config: Record, kind: str, shapes: dict[str, tuple[i
 FORMAT = Format("huggingface", recognise, read, write, tuple(TYPES["bert"].architectures),
                 fixed={"directionality": ("bidi",)}, settings_file="config.json",
                 applied=("task", "max_length", "pairs", "features"), variant=variant)
-
-
-def write_tokenizer(tokenizer: BertTokenizer | None, folder: str, max_length: int | None, positions: int) -> None:
-    """Writes the files of a tokenizer. Inputs are truncated to `max_length`; if it is None, to the tokenizer's, at most
-    `positions`. All versions of transformers follow `tokenizer.json` for the tokenizer's class."""
-    if tokenizer is None:
-        return
-    native.write_tokenizer(tokenizer, folder)
-    length = max_length or min(tokenizer.max_length or positions, positions)
-    write_json(os.path.join(folder, TOKENIZER), _tokenizer_json(tokenizer, length))
-    names = ["input_ids", *["token_type_ids"] * tokenizer.has_segments, "attention_mask"]
-    special = {key: token for key, token in SPECIAL.items() if token in tokenizer.vocabulary}
-    tokenizer.save_settings(folder, tokenizer_class="PreTrainedTokenizerFast", model_max_length=length,
-                            model_input_names=names, **special)
-
-
-def _tokenizer_json(tokenizer: BertTokenizer, length: int) -> dict[str, Any]:
-    """Returns the `tokenizer.json` with which Hugging Face's `tokenizers` gives the ids of `BertTokenizer.pack`."""
-    fast, second = tokenizers.Tokenizer(tokenizer.wordpiece.model), int(tokenizer.has_segments)
-    fast.enable_truncation(length, direction=tokenizer.truncation_side)
-    fast.enable_padding(pad_id=tokenizer.pad_id, pad_token="[PAD]")
-    fast.decoder = decoders.WordPiece()
-    fast.post_processor = processors.TemplateProcessing(
-        single="[CLS]:0 $A:0 [SEP]:0", pair=f"[CLS]:0 $A:0 [SEP]:0 $B:{second} [SEP]:{second}",
-        special_tokens=[("[CLS]", tokenizer.cls_id), ("[SEP]", tokenizer.sep_id)])
-    return json.loads(fast.to_str()) | own_steps(tokenizer.rules)

@@ -19,7 +19,8 @@ from keras_bert.errors import InputError
 from keras_bert.files.json_files import Record, all_differences, read_object, write_json
 from keras_bert.files.paths import at
 from keras_bert.tasks import read_labels, write_settings
-from keras_bert.text import BertTokenizer, save_vocabulary, tokenizer_files
+from keras_bert.text import Tokenizer, save_vocabulary, tokenizer_files
+from keras_bert.text.wordpiece import wordpiece
 from keras_bert.weights.format import SPLIT_HEADS, Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import ENCODER
 from keras_bert.weights.native import SETTINGS_FILE, read_settings
@@ -158,13 +159,13 @@ def _write_weights(weights: Weights, folder: str) -> None:
             file.write(content.getbuffer())
 
 
-def _write_tokenizer(tokenizer: BertTokenizer | None, folder: str) -> dict[str, Any] | None:
+def _write_tokenizer(tokenizer: Tokenizer | None, folder: str) -> dict[str, Any] | None:
     """Writes a tokenizer's files and returns its JSON object."""
     if tokenizer is None:
         return None
     if tokenizer.mask_id is None or len(set(tokenizer.vocabulary)) < len(tokenizer.vocabulary):
         raise InputError("kerashub: the vocabulary must contain [MASK], and no token twice")
-    rules, path = tokenizer.rules, os.path.join(folder, tokenizer_files.KERAS_HUB_VOCABULARY)
+    rules, path = wordpiece(tokenizer, "kerashub").rules, os.path.join(folder, tokenizer_files.KERAS_HUB_VOCABULARY)
     os.makedirs(os.path.dirname(path))
     save_vocabulary(tokenizer.vocabulary, path)
     values = _object("BertTokenizer", {
@@ -179,10 +180,10 @@ def _write_tokenizer(tokenizer: BertTokenizer | None, folder: str) -> dict[str, 
     return values
 
 
-def _losses(tokenizer: BertTokenizer) -> list[str]:
+def _losses(tokenizer: Tokenizer) -> list[str]:
     """Returns the reasons why KerasHub cannot follow the rules of a tokenizer. Its lower-casing composes characters,
     after its stripping of accents has decomposed them."""
-    rules = tokenizer.rules
+    rules = wordpiece(tokenizer, "kerashub").rules
     if tokenizer.truncation_side != "right":
         return [f"truncation_side of the tokenizer must be right, not {tokenizer.truncation_side}"]
     if rules.normalization == "NFC":

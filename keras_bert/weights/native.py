@@ -15,7 +15,7 @@ from keras_bert.files.json_files import declared, read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, load_model
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import SETTINGS, read_labels, write_settings
-from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text import Tokenizer
 from keras_bert.text.tokenizer_files import read_tokenizer_files
 from keras_bert.weights.format import Format, Source, Table, Weights, has_file
 from keras_bert.weights.kinds import NAMES, has_kind
@@ -53,11 +53,12 @@ def write(weights: Weights, folder: str) -> None:
     write_settings(weights.settings | {"labels": weights.labels}, folder)
 
 
-def write_model(model: Any, tokenizer: BertTokenizer | None, folder: Path) -> None:
+def write_model(model: Any, tokenizer: Tokenizer | None, folder: Path) -> None:
     """Writes a `BertLayer`, or a model on one, and its tokenizer."""
     keras.saving.save_model(model, os.path.join(folder, _MODEL))
     getattr(model, "bert", model).config.to_json(os.path.join(folder, "bert_config.json"))
-    write_tokenizer(tokenizer, folder)
+    if tokenizer:
+        tokenizer.save(folder)
 
 
 def read_assets(folder: str, config: str | None = None) -> dict[str, Any]:
@@ -87,15 +88,9 @@ def read_settings(folder: str) -> dict[str, Any]:
 def write_assets(weights: Weights, folder: str) -> None:
     """Writes config, vocabulary and labels; the first two have the names that Google uses."""
     weights.config.to_json(os.path.join(folder, "bert_config.json"))
-    write_tokenizer(weights.tokenizer, folder)
+    if weights.tokenizer:
+        weights.tokenizer.save(folder)
     write_settings({"labels": weights.labels}, folder)
-
-
-def write_tokenizer(tokenizer: BertTokenizer | None, folder: Path) -> None:
-    """Writes `vocab.txt` and `tokenizer_config.json`."""
-    if tokenizer is not None:
-        save_vocabulary(tokenizer.vocabulary, os.path.join(folder, "vocab.txt"))
-        tokenizer.save_settings(folder)
 
 
 FORMAT = Format("keras_bert", has_file(_MODEL), read, write, head={}, settings_file=SETTINGS)
