@@ -145,7 +145,7 @@ def cells(rules: Rules, symbols: dict[str, int]) -> tuple[np.ndarray, np.ndarray
             rows.append(row)
             row = [MULTIPLE | len(rows) - 1]
         table[code_point] = flags[code_point] | (row[0] if row else DROPPED)
-    return table, _padded(rows)
+    return table, padded(rows)
 
 
 @functools.cache
@@ -201,7 +201,7 @@ def decompositions(rules: Rules) -> tuple[np.ndarray, np.ndarray]:
         if decomposed != character:
             which[code_point] = len(rows)
             rows.append([ord(part) for part in decomposed])
-    return which, _padded(rows)
+    return which, padded(rows)
 
 
 def compositions() -> tuple[np.ndarray, np.ndarray]:
@@ -220,6 +220,6 @@ def tabulate(function: Callable[[str], int], dtype: type) -> np.ndarray:
     return table
 
 
-def _padded(rows: list[list[int]]) -> np.ndarray:
+def padded(rows: list[list[int]]) -> np.ndarray:
     columns = itertools.zip_longest(*rows or [[-1]], fillvalue=-1)
     return np.array([*columns], np.int32).T

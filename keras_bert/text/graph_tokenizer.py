@@ -14,7 +14,7 @@ from keras_bert.text.rules import Rules, is_deleted
 from keras_bert.text.wordpiece import BertTokenizer
 
 # Code points or cells, and the first and the last index of what each came from: three int32 [n].
-_Traced = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+Traced = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 class InContext(tf.Module):
@@ -37,7 +37,7 @@ class InContext(tf.Module):
         if self._composes:
             self._pairs, self._composites = map(tf.constant, graph_tables.compositions())
 
-    def __call__(self, code_point: tf.Tensor) -> _Traced:
+    def __call__(self, code_point: tf.Tensor) -> Traced:
         """Rewrites code points, int32 [characters]."""
         if self._lower_case:
             code_point = self._with_final_sigmas(code_point)
@@ -58,7 +58,7 @@ class InContext(tf.Module):
         is_final = tf.equal(code_point, ord("Σ")) & tf.gather(cased, before) & ~tf.gather(cased, after)
         return tf.where(is_final, ord("ς"), code_point)
 
-    def _decomposed(self, code_point: tf.Tensor) -> _Traced:
+    def _decomposed(self, code_point: tf.Tensor) -> Traced:
         row = tf.cast(tf.gather(self._decomposition, code_point), tf.int32)
         parts = tf.gather(self._parts, tf.maximum(row, 0))
         alone = tf.concat([code_point[:, None], tf.fill(tf.shape(parts[:, 1:]), -1)], 1)
@@ -70,14 +70,14 @@ class InContext(tf.Module):
     def _combining(self, code_point: tf.Tensor) -> tf.Tensor:
         return tf.cast(tf.gather(self._class, code_point), tf.int32)
 
-    def _in_order(self, code_point: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> _Traced:
+    def _in_order(self, code_point: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Traced:
         """Sorts the marks between two starters by combining class, stably. A mark that moves gets the first and the
         last character of all marks in its run."""
         combining = self._combining(code_point)
         run = tf.cumsum(tf.cast(tf.equal(combining, 0), tf.int64))
         order = run * 256 + tf.cast(combining, tf.int64)
 
-        def sorted_runs() -> _Traced:
+        def sorted_runs() -> Traced:
             count = tf.size(order, tf.int64)
             index = tf.range(count)
             source = tf.sort(order * count + index) % count
@@ -92,13 +92,13 @@ class InContext(tf.Module):
 
         return tf.cond(tf.reduce_any(order[1:] < order[:-1]), sorted_runs, lambda: (code_point, first, last))
 
-    def _composed(self, *characters: tf.Tensor) -> _Traced:
+    def _composed(self, *characters: tf.Tensor) -> Traced:
         """Composes each starter with the first mark or starter that it composes with, until nothing composes."""
         def step(_: tf.Tensor, code_point: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> tuple[tf.Tensor, ...]:
             combining = self._combining(code_point)
             is_starter = tf.equal(combining, 0)
             index = tf.range(tf.size(code_point))
-            starters = tf.concat([[-1], _where(is_starter)], 0)
+            starters = tf.concat([[-1], where(is_starter)], 0)
             starter = tf.gather(starters, tf.cumsum(tf.cast(is_starter, tf.int32), exclusive=True))
             before = tf.concat([[0], combining[:-1]], 0)[:tf.size(combining)]
             is_reachable = (starter >= 0) & (tf.equal(starter, index - 1) | (before > 0) & (before < combining))
@@ -140,8 +140,9 @@ class GraphTokenizer(tf.Module):
     """A tokenizer in the TensorFlow graph: computes the ids of a `Tokenizer`, and the bytes of the text that each id
     came from. Skips invalid UTF-8. A kind of vocabulary is a subclass, which computes `_tokenize`."""
 
-    def __init__(self) -> None:
+    def __init__(self, cells: np.ndarray, multiple: np.ndarray) -> None:
         super().__init__(name="tokenizer")
+        self._cells, self._multiple = tf.constant(cells), tf.constant(multiple)
         # One function for all calls, because tracing it takes a second. It is not inlined, so that only the branch
         # taken, whole or in halves, is computed. The partial hides it from `tf.Module`, which would save it once more.
         texts = tf.TensorSpec([None], tf.string)
@@ -161,6 +162,33 @@ class GraphTokenizer(tf.Module):
         """Computes the results of `tokenize_with_offsets`."""
         raise NotImplementedError
 
+    def _rewritten(self, code_point: tf.Tensor, cell: tf.Tensor) -> Traced:
+        """Returns the cells of code points after the rules that depend on neighbours; `cell` are those before."""
+        raise NotImplementedError
+
+    def _cells_of(self, code_point: tf.Tensor, byte: tf.Tensor) -> Traced:
+        """Returns the cells of the code points, without dropped characters, and the bytes at which the source of each
+        cell starts and ends: three int32 [cells]. The last cell is a space."""
+        cell = gather(self._cells, code_point)
+
+        def rare() -> Traced:
+            index = tf.range(tf.size(code_point))
+            rewritten = tf.cond(has_any(cell, IN_CONTEXT), lambda: self._rewritten(code_point, cell),
+                                lambda: (cell, index, index))
+            expanded = tf.cond(has_any(rewritten[0], MULTIPLE), lambda: self._expanded(*rewritten), lambda: rewritten)
+            kept = where(expanded[0] & DROPPED == 0)
+            cells, first, last = (tf.gather(values, kept) for values in expanded)
+            return cells, tf.gather(byte, first), tf.gather(byte, last + 1)
+
+        return tf.cond(tf.reduce_max(cell) >= DROPPED, rare, lambda: (cell, byte[:-1], byte[1:]))
+
+    def _expanded(self, cell: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> Traced:
+        multiple = cell & MULTIPLE != 0
+        row = tf.gather(self._multiple, tf.where(multiple, cell & SYMBOL, 0))
+        row = tf.where(multiple[:, None], row, tf.concat([cell[:, None], tf.fill(tf.shape(row[:, 1:]), -1)], 1))
+        at = tf.where(row >= 0)
+        return tf.gather_nd(row, at), tf.gather(first, at[:, 0]), tf.gather(last, at[:, 0])
+
 
 class GraphWordPiece(GraphTokenizer):
     """`BertTokenizer` in the graph.
@@ -169,68 +197,36 @@ class GraphWordPiece(GraphTokenizer):
     need are in branches that only batches with such texts execute."""
 
     def __init__(self, tokenizer: BertTokenizer) -> None:
-        super().__init__()
         symbols = graph_tables.number_symbols(tokenizer.vocabulary)
+        cells, multiple = graph_tables.cells(tokenizer.rules, symbols)
+        super().__init__(cells, multiple)
         self._word_starts = len(symbols) + 1  # symbols >= this start a word, or are not part of one
         self._unknown, self._max_word_length = tokenizer.unk_id, tokenizer.max_word_length
         trie = graph_tables.vocabulary_trie(tokenizer.vocabulary, symbols)
         self._base, self._parent = tf.constant(trie.base), tf.constant(trie.parent)
         self._stops = tf.stack([trie.depth, trie.match, trie.behind], 1)
-        cells, multiple = graph_tables.cells(tokenizer.rules, symbols)
-        self._cells, self._multiple = tf.constant(cells), tf.constant(multiple)
         self._in_context = InContext(tokenizer.rules, cells)
 
     def _tokenize(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
-        code_point, byte, text_ends = _decode(texts)
+        code_point, byte, text_ends = decode(texts)
         cell, start, limit = self._cells_of(code_point, byte)
         alone = cell >= ALONE  # True for spaces too
         is_cut = tf.concat([[True], alone[:-1]], 0) | alone
         starts_word = is_cut & (cell < SPACE)
-        word_at = _where(starts_word)
+        word_at = where(starts_word)
         symbol = (cell & SYMBOL) + self._word_starts * tf.cast(is_cut, tf.int32)
         token_of = self._longest_matches(symbol, starts_word, word_at)
 
-        token_at = _where(token_of > 0)
-        end_at = _where((token_of > 0) | (cell >= SPACE))  # a token ends before a token or a space
-        end_at = tf.boolean_mask(end_at[1:], _gather(token_of, end_at[:-1]) > 0)
-        starts, limits = (tf.cast(_gather(*at), tf.int64) for at in ((start, token_at), (limit, end_at - 1)))
-        token_splits = tf.concat([tf.where(_gather(starts_word, token_at))[:, 0], tf.shape(token_at, tf.int64)], 0)
-        words = tf.searchsorted(word_at, tf.searchsorted(start, text_ends), out_type=tf.int64)
-        word_splits = tf.concat([[0], words], 0)
-        text_ends = tf.cast(text_ends, tf.int64)
-        text_start = tf.gather(tf.concat([[0], text_ends], 0), tf.searchsorted(text_ends, starts, side="right"))
+        token_at = where(token_of > 0)
+        end_at = where((token_of > 0) | (cell >= SPACE))  # a token ends before a token or a space
+        end_at = tf.boolean_mask(end_at[1:], gather(token_of, end_at[:-1]) > 0)
+        starts, limits = (tf.cast(gather(*at), tf.int64) for at in ((start, token_at), (limit, end_at - 1)))
+        token_splits = tf.concat([tf.where(gather(starts_word, token_at))[:, 0], tf.shape(token_at, tf.int64)], 0)
+        return by_text(gather(token_of, token_at) - 1, starts, limits, token_splits, gather(start, word_at), text_ends)
 
-        def ragged(values: tf.Tensor) -> tf.RaggedTensor:
-            return tf.RaggedTensor.from_nested_row_splits(values, [word_splits, token_splits], validate=False)
-
-        return (ragged(_gather(token_of, token_at) - 1), ragged(starts - text_start), ragged(limits - text_start))
-
-    def _cells_of(self, code_point: tf.Tensor, byte: tf.Tensor) -> _Traced:
-        """Returns the cells of the code points, without dropped characters, and the bytes at which the source of each
-        cell starts and ends: three int32 [cells]. The last cell is a space."""
-        cell = _gather(self._cells, code_point)
-
-        def rare() -> _Traced:
-            index = tf.range(tf.size(code_point))
-            rewritten = tf.cond(_any(cell, IN_CONTEXT), lambda: self._rewritten(code_point),
-                                lambda: (cell, index, index))
-            expanded = tf.cond(_any(cell, MULTIPLE), lambda: self._expanded(*rewritten), lambda: rewritten)
-            kept = _where(expanded[0] & DROPPED == 0)
-            cells, first, last = (tf.gather(values, kept) for values in expanded)
-            return cells, tf.gather(byte, first), tf.gather(byte, last + 1)
-
-        return tf.cond(tf.reduce_max(cell) >= DROPPED, rare, lambda: (cell, byte[:-1], byte[1:]))
-
-    def _rewritten(self, code_point: tf.Tensor) -> _Traced:
+    def _rewritten(self, code_point: tf.Tensor, cell: tf.Tensor) -> Traced:
         code_point, first, last = self._in_context(code_point)
         return tf.gather(self._cells, code_point) & ~IN_CONTEXT, first, last
-
-    def _expanded(self, cell: tf.Tensor, first: tf.Tensor, last: tf.Tensor) -> _Traced:
-        multiple = cell & MULTIPLE != 0
-        row = tf.gather(self._multiple, tf.where(multiple, cell & SYMBOL, 0))
-        row = tf.where(multiple[:, None], row, tf.concat([cell[:, None], tf.fill(tf.shape(row[:, 1:]), -1)], 1))
-        at = tf.where(row >= 0)
-        return tf.gather_nd(row, at), tf.gather(first, at[:, 0]), tf.gather(last, at[:, 0])
 
     def _longest_matches(self, symbol: tf.Tensor, starts_word: tf.Tensor, word_at: tf.Tensor) -> tf.Tensor:
         """Returns 1 + the id of the token that starts at each character, 0 if none does: int32 [characters]."""
@@ -289,7 +285,7 @@ def _in_halves(function: Callable[[tf.Tensor], tuple[tf.RaggedTensor, ...]],
     return tf.nest.map_structure(with_static_batch, tf.cond(tf.size(texts) >= _LARGE, halves, lambda: function(texts)))
 
 
-def _decode(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def decode(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Decodes string [batch]. A space after each text ends its last word. Returns the code points, int32 [characters];
     the byte at which each one starts, counted over all texts, and the end of the last one, int32 [characters + 1]; and
     the end of each text, int32 [batch]."""
@@ -306,13 +302,27 @@ def _decode(texts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     return code_point, byte, tf.cumsum(tf.strings.length(texts) + 1)
 
 
-def _gather(values: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+def by_text(token: tf.Tensor, starts: tf.Tensor, limits: tf.Tensor, token_splits: tf.Tensor, word_starts: tf.Tensor,
+            text_ends: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+    """Returns the results of `tokenize_with_offsets` from the tokens of all texts, with their bytes as `decode` counts
+    them; the row splits of the words, int64; and the bytes at which the words start and the texts end, int32."""
+    word_splits = tf.concat([[0], tf.searchsorted(word_starts, text_ends, out_type=tf.int64)], 0)
+    text_ends = tf.cast(text_ends, tf.int64)
+    text_start = tf.gather(tf.concat([[0], text_ends], 0), tf.searchsorted(text_ends, starts, side="right"))
+
+    def ragged(values: tf.Tensor) -> tf.RaggedTensor:
+        return tf.RaggedTensor.from_nested_row_splits(values, [word_splits, token_splits], validate=False)
+
+    return ragged(token), ragged(starts - text_start), ragged(limits - text_start)
+
+
+def gather(values: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
     return tf.gather_nd(values, index[:, None])  # faster than tf.gather on a CPU if there are many indices
 
 
-def _where(condition: tf.Tensor) -> tf.Tensor:
+def where(condition: tf.Tensor) -> tf.Tensor:
     return tf.cast(tf.where(condition)[:, 0], tf.int32)
 
 
-def _any(cell: tf.Tensor, flag: int) -> tf.Tensor:
+def has_any(cell: tf.Tensor, flag: int) -> tf.Tensor:
     return tf.reduce_any(cell & flag != 0)
