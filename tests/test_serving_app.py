@@ -94,9 +94,10 @@ def request_schema(operation):
     ("/rerank", {"query": "?", "texts": DOCUMENTS}, 200, ""),
     ("/v1/rerank", {"query": "?", "documents": DOCUMENTS}, 200, ""),
     ("/v2/rerank", {"query": "?", "documents": DOCUMENTS}, 200, ""),
-    (PREDICT, b"x" * 200_000, 413, "the body may have at most 104857 bytes"),
+    (PREDICT, b"x" * 200_000, 413, "the body may have at most 104857 bytes (--max_body_mb)"),
     (PREDICT, instances(*["a"] * 6), 413, "a request may have at most 5 instances (--max_instances); got 6"),
-    (PREDICT, instances("a", "각" * 200, "각" * 201), 413, "row 3: a text may have at most 200 characters; got 201"),
+    (PREDICT, instances("a", "각" * 200, "각" * 201), 413,
+     "row 3: a text may have at most 200 characters (--max_characters); got 201"),
     (PREDICT, instances("a", "fail"), 400, "the model refuses the inputs: "),
     (PREDICT, b"[" * 90_000, 413, "74 opening brackets"),
     (PREDICT, instances(1), 400, "instances: text: row 1: must be a string"),
@@ -105,13 +106,13 @@ def request_schema(operation):
     ("/v1/models/no:predict", {}, 404, "there is no model of this name; there are words, plain, ranker, echo, busy"),
     (f"{ECHO}/versions/2:predict", {}, 404, "echo has no version 2"),
     (f"{ECHO}/versions/x:predict", {}, 404, "there is nothing at this path"),
-    (f"{ECHO}/versions/{2**64}", None, 400, "version: must be"),
+    (f"{ECHO}/versions/{2**64}", None, 404, "echo has no version 18"),
     (f"{ECHO}/versions/{'9' * 5000}:predict", {}, 414, "1000 characters"),
     (f"{ECHO}:classify", {}, 400, "echo takes no tf.Example"),
     (f"{ECHO}/versions/1:regress", {}, 400, "echo takes no tf.Example"),
     ("/v1/models/", None, 404, "there is nothing at this path"),
     (EMBED, None, 405, "this path takes POST"),
-    (EMBED, b"x" * 200_000, 413, "the body may have at most 104857 bytes"),
+    (EMBED, b"x" * 200_000, 413, "the body may have at most 104857 bytes (--max_body_mb)"),
     (EMBED, {"input": "a"}, 400, "model: must be the name of a model; got null"),
     (EMBED, {"model": "no", "input": "a"}, 404, "there is no model of this name"),
     (EMBED, {"model": "echo", "input": "a"}, 400, "model: echo computes no embeddings"),
@@ -299,8 +300,9 @@ def test_the_log_has_no_messages_of_exceptions():
     fields = record("failed\nTraceback: %s", "a private text", error=error)
     at, = fields.pop("at")
     assert at.startswith(f"{__file__}:") and fields.pop("time").endswith("+00:00")
+    assert fields.pop("process") == os.getpid()
     assert fields == {"level": "ERROR", "logger": "some.library", "message": "failed", "error": "ValueError"}
-    assert record({"event": "available"}).keys() == {"time", "event"}
+    assert record({"event": "available"}).keys() == {"time", "process", "event"}
 
 
 def test_what_libraries_write_becomes_json_and_a_full_disk_is_tried_again(monkeypatch, caplog):

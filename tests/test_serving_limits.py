@@ -60,7 +60,7 @@ def test_bodies_may_be_gzip_as_in_tensorflow_serving(server):
         assert refused(ask(damaged)) == (400, "the body must be gzip, as the header Content-Encoding says")
     for bomb in (gzip.compress(b" " * 10**7), gzip.compress(b"") * 1100):
         assert refused(ask(bomb)) == (
-            413, "the body may have at most 104857 bytes after decompression, and 1000 gzip members")
+            413, "the body may have at most 104857 bytes (--max_body_mb) after decompression, and 1000 gzip members")
     for coding in ("br", "gzip, gzip", "gzip gzip", "zstd, gzip"):
         answer = ask(body, coding)
         assert answer[2]["accept-encoding"] == "gzip, identity"
@@ -150,7 +150,7 @@ def test_broken_clients(server):
     assert server.metrics()['requests_total{code="400",method="",model=""}'] >= 2
     chunks = [b"8000\r\n" + b"x" * 0x8000 + b"\r\n"] * 4
     endless = talk(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *chunks)  # returns as the connection is closed
-    assert endless.startswith(b"HTTP/1.1 413 ") and endless.endswith(b'104857 bytes"}')
+    assert endless.startswith(b"HTTP/1.1 413 ") and endless.endswith(b'104857 bytes (--max_body_mb)"}')
     both = talk(server, HEAD + b"Transfer-Encoding: chunked\r\n\r\n", *chunks, b"0\r\n\r\n",
                 b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
     # The second is answered if all of the first had come before it was refused.

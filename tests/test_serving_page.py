@@ -216,7 +216,7 @@ def test_what_goes_wrong_or_takes_long_is_told_and_the_page_goes_on(page):
     page.driver.execute_script("document.querySelector('#field-text').value = 'x'.repeat(100001)")
     page.submit()
     page.wait(lambda: page.texts("#answer .error") == [
-        "text: row 1: a text may have at most 100000 characters; got 100001"])
+        "text: row 1: a text may have at most 100000 characters (--max_characters); got 100001"])
     assert [entry["message"] for entry in page.driver.get_log("browser") if "413" not in entry["message"]] == []
 
     page.ask("characters", text="one", text_pair="two")

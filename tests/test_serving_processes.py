@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import functools
 import http.client
 import os
 import shutil
@@ -201,9 +202,19 @@ def test_a_container_needs_no_folder_to_write_to_and_no_other_first_process(tmp_
     assert not subprocess.run([*CONTAINER, sys.executable, "-c", early]).returncode
 
 
+def ask_after_a_pause(server, *_):
+    """The status, on a new connection that is silent at first; or the type of what failed."""
+    connection, = connections(server, 1)
+    try:
+        connection.connect()
+        time.sleep(0.05)
+        return server.ask("/v1/models", connection=connection)[0]
+    except (OSError, http.client.HTTPException) as error:
+        return type(error)
+
+
 def is_refused(server):
-    """True if the server takes no new connection; where the system took it, it is closed."""
-    with contextlib.suppress(OSError, http.client.HTTPException):
+    with contextlib.suppress(ConnectionRefusedError):
         return not server.ask("/readyz")
     return True
 
@@ -242,9 +253,9 @@ def test_a_log_that_nobody_reads_stops_nothing_and_requests_are_answered_while_t
         assert server.ask("/healthz", connection=connection)[2]["connection"] == "close"
         server.wait(lambda: server.health() == server.health("echo") == "NOT_SERVING")
         assert server.predict("echo", instances=["a"])[0]["echo"] == "a"
-        with contextlib.suppress(OSError, http.client.HTTPException):  # until connections are refused
-            while True:
-                assert server.ask("/v1/models")[0] == 200
+        with load(functools.partial(ask_after_a_pause, server), 8, server.wait) as answers:
+            server.wait(lambda: ConnectionRefusedError in answers)
+        assert set(answers) == {200, ConnectionRefusedError}
         assert server.process.wait(60) == 0
         server.reader.join(60)
         assert seconds_between(server, "stopping", "stopped") > 3.9

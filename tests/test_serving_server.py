@@ -239,6 +239,7 @@ def test_the_log_says_what_happened_and_the_metrics_count_it(server):
     tokens, before = 'tokens_total{model="echo"}', server.metrics()
     server.predict("echo", instances=["a private matter", "sleep 0.05", "", "", ""])  # no other test sends five
     line, = server.wait(lambda: server.events(instances=5))
+    assert line.pop("process") in server.workers()
     assert line | {"time": 0, "queue_ms": 0, "compute_ms": 0, "total_ms": 0, "bytes": 0} == {
         "time": 0, "method": "POST", "path": "/v1/models/echo:predict", "client": "127.0.0.1", "model": "echo",
         "version": 1, "instances": 5, "queue_ms": 0, "compute_ms": 0, "status": 200, "bytes": 0, "total_ms": 0}

@@ -118,7 +118,7 @@ def test_more_values_than_the_model_takes_are_refused_before_they_are_parsed(mon
         with pytest.raises(RequestError) as refused:
             read_request(b'{"instances": [%b]}' % (item + b",") * 700_000, texts, limits)
         assert (refused.value.status, refused.value.message) == (
-            413, "a request may have at most 5 instances (max_instances), and outside of its texts at most 74 "
+            413, "a request may have at most 5 instances (--max_instances), and outside of its texts at most 74 "
             "opening brackets and 79 commas, enough for 5 rows")
 
 

@@ -83,7 +83,7 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         return
     _check_for_files(texts, columns.get("data_format"), output_format, output)
     from keras_bert.inference.files import answer_files
-    from keras_bert.serving.settings import ModelSettings
+    from keras_bert.serving.settings import Settings
 
     answer: Callable[..., None] = functools.partial(answer_files, processes=processes, normalization=normalization)
     if beam:
@@ -92,7 +92,7 @@ def run(*texts: str, model: str, input: list[str] | None = None,
         except ImportError:
             raise InputError("--beam needs Apache Beam: pip install apache-beam") from None
         answer = functools.partial(answer_in_pipeline, arguments=beam_args or [])
-    answer(model, input or [], output, columns, options, max_characters or ModelSettings.max_characters,
+    answer(model, input or [], output, columns, options, max_characters or Settings.max_characters,
            prompt_name=prompt_name, keep_columns=keep_columns or [])
 
 

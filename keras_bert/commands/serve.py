@@ -9,7 +9,7 @@ from keras_bert.arguments import Count, Port, Positive, PositiveOrZero, Repeated
 from keras_bert.errors import InputError
 from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import decode
-from keras_bert.serving.settings import GRPC_PORT, ModelSettings, Settings
+from keras_bert.serving.settings import GRPC_PORT, Settings
 
 # Needed packages. The names of their modules have _ for -.
 _PACKAGES = "starlette", "pydantic-core", "uvicorn", "uvloop", "httptools", "orjson", "prometheus-client"
@@ -18,12 +18,12 @@ EXAMPLE = "keras-bert serve --model=intents=exported --port=8501"
 
 
 def run(model: Repeated, host: str = "127.0.0.1", port: Port = 8501, grpc_port: Port | None = None,
-        workers: Count | None = None, max_batch_tokens: Count = ModelSettings.max_batch_tokens,
-        batch_timeout_ms: PositiveOrZero = ModelSettings.batch_timeout_ms, max_queue: Count = ModelSettings.max_queue,
-        max_body_mb: Positive = ModelSettings.max_body / 2**20,
-        max_output_mb: Positive = ModelSettings.max_output / 2**20, max_inflight_mb: Positive | None = None,
-        max_instances: Count = ModelSettings.max_instances, max_characters: Count = ModelSettings.max_characters,
-        body_timeout_s: Positive = 20.0, timeout_s: Positive = ModelSettings.timeout_s, grace_s: PositiveOrZero = 20.0,
+        workers: Count | None = None, max_batch_tokens: Count = Settings.max_batch_tokens,
+        batch_timeout_ms: PositiveOrZero = Settings.batch_timeout_ms, max_queue: Count = Settings.max_queue,
+        max_body_mb: Positive = Settings.max_body / 2**20,
+        max_output_mb: Positive = Settings.max_output / 2**20, max_inflight_mb: Positive | None = None,
+        max_instances: Count = Settings.max_instances, max_characters: Count = Settings.max_characters,
+        body_timeout_s: Positive = 20.0, timeout_s: Positive = Settings.timeout_s, grace_s: PositiveOrZero = 20.0,
         drain_s: PositiveOrZero = 0.0, token_file: str | None = None, allowed_host: Repeated | None = None,
         row_wise: Repeated | None = None, no_normalize: bool = False) -> None:
     """Serve exported models over HTTP and gRPC.

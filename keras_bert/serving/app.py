@@ -29,20 +29,12 @@ _DOCUMENT = (_FILES / "openapi.json").read_bytes()  # written by hand; of a serv
 # What endpoints read from a request.
 
 
-def find_model(request: Request) -> Model:
-    """Returns the model in the path."""
+def find(request: Request) -> tuple[Model, int | None]:
+    """Returns the model in the path, and its version; None, for the served one, if the path has none."""
     name = request.path_params["name"]
     if ":" in name:  # GET for a path that needs POST
         raise HTTPException(405, headers={"Allow": "POST"})
-    return request.app.server.find(name, request.state.entry)
-
-
-def find_version(request: Request) -> int | None:
-    """Returns the version in the path; None, for the served version, if there is none."""
-    version = request.path_params.get("version")
-    if version is not None and version >= 2**63:
-        raise RequestError(400, f"version: must be below 2^63; got {str(version)[:40]}")
-    return version
+    return request.app.server.find(name, request.state.entry), request.path_params.get("version")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -50,7 +42,7 @@ def find_version(request: Request) -> int | None:
 
 
 async def predict(request: Request) -> Response:
-    model, number, entry = find_model(request), find_version(request), request.state.entry
+    (model, number), entry = find(request), request.state.entry
     body = await read_body(request)
     async with answering(request, request.app.server.settings.timeout_s):
         with model.lease(number, entry) as version:
@@ -58,12 +50,12 @@ async def predict(request: Request) -> Response:
 
 
 async def reject_examples(request: Request) -> NoReturn:
-    raise RequestError(400, f"{find_model(request).name} takes no tf.Example, as classify and regress do: use predict")
+    raise RequestError(400, f"{find(request)[0].name} takes no tf.Example, as classify and regress do: use predict")
 
 
 async def metadata(request: Request) -> Response:
-    model = find_model(request)
-    with model.lease(find_version(request), request.state.entry) as version:
+    model, number = find(request)
+    with model.lease(number, request.state.entry) as version:
         served = version.model
     # TensorFlow Serving has no fields for these.
     more = {"hangul": served.has_hangul, "display": served.display} | (
@@ -74,7 +66,7 @@ async def metadata(request: Request) -> Response:
 
 
 async def status(request: Request) -> Response:
-    model, number = find_model(request), find_version(request)
+    model, number = find(request)
     of_openai = describe(model) if number is None else {}
     return JSONResponse(of_openai | model.get_status(number, request.state.entry))
 
@@ -144,9 +136,9 @@ async def healthz(_: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     server = request.app.server
-    if not server.is_ready():
+    if unready := [name for name in server.models if not server.is_ready(name)]:
         raise RequestError(503, "stopping" if server.draining else
-                           "a model is still loading, cannot be loaded or has no version")
+                           f"still loading, cannot be loaded, or without a version: {', '.join(unready)}")
     return PlainTextResponse("ok")
 
 

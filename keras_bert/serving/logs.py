@@ -34,7 +34,7 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         time_of_record = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
-        fields: dict[str, Any] = {"time": time_of_record.isoformat(timespec="milliseconds")}
+        fields: dict[str, Any] = {"time": time_of_record.isoformat(timespec="milliseconds"), "process": record.process}
         if isinstance(record.msg, dict):
             fields |= record.msg
         else:

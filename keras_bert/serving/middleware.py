@@ -56,7 +56,7 @@ async def _receive(request: Request, limit: int, memory: RequestMemory) -> bytes
             if (size := len(body)) > limit:
                 break
     if size > limit:
-        raise RequestError(413, f"the body may have at most {limit} bytes")
+        raise RequestError(413, f"the body may have at most {limit} bytes (--max_body_mb)")
     return bytes(body)
 
 
@@ -83,8 +83,8 @@ def decompress(body: bytes, limit: int, memory: RequestMemory) -> bytes:
             step = reader.decompress(piece, _STEP)
             start += len(piece) - len(reader.unconsumed_tail) - len(reader.unused_data)
             if len(content) + len(step) > limit or members > _MAX_MEMBERS:
-                raise RequestError(413, f"the body may have at most {limit} bytes after decompression, and "
-                                        f"{_MAX_MEMBERS} gzip members")
+                raise RequestError(413, f"the body may have at most {limit} bytes (--max_body_mb) after "
+                                        f"decompression, and {_MAX_MEMBERS} gzip members")
             memory.reserve(2 * len(step))  # also for the copy below
             content += step
         if reader.eof:

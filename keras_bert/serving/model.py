@@ -120,7 +120,8 @@ class Model:
 
     def observe(self) -> None:
         """Writes the metrics of what waits."""
-        values = self.current.queue if self.current else (0, 0, 0)
+        batcher = self.current.batcher if self.current else None
+        values = (0, 0, 0) if batcher is None else (len(batcher), batcher.tokens, batcher.abandoned)
         for gauge, value in zip((metrics.QUEUE, metrics.QUEUE_TOKENS, metrics.ABANDONED), values):
             gauge(self.name).set(value)
 
@@ -224,16 +225,7 @@ def _describe(error: Exception) -> str:
     return " ".join(str(error).split())[:500] or type(error).__name__
 
 
-def _fingerprint(folder: str) -> list[tuple[str, int, int]]:
+def _fingerprint(folder: str) -> list[tuple[str, int]]:
     """Returns a value that changes when the folder does: its contents, their permissions, or what links lead to."""
     paths = [os.path.join(where, name) for where, folders, files in os.walk(folder) for name in (*folders, *files)]
-    return sorted((path, *_status(path)) for path in [folder, *paths])
-
-
-def _status(path: str) -> tuple[int, int]:
-    """Returns a file's time of change in nanoseconds, and its size; without a file, the number of the error, and 0."""
-    try:
-        status = os.stat(path)
-    except OSError as error:
-        return error.errno or 0, 0
-    return status.st_ctime_ns, status.st_size
+    return sorted((path, os.stat(path).st_ctime_ns if os.path.exists(path) else 0) for path in [folder, *paths])

@@ -32,7 +32,7 @@ def only_model(models: Mapping[str, Any]) -> str:
     names = names or [name for name, model in models.items() if not model.current][:1]  # is loading
     if len(names) != 1:
         raise RequestError(400, "model: must be the name of a model; several re-rank: " + ", ".join(names) if names
-                           else "model: no model re-ranks, as after finetune --task=rerank and export text-model")
+                           else "model: no served model re-ranks, as those of finetune --task=rerank do")
     return names[0]
 
 

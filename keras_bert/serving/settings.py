@@ -15,12 +15,24 @@ GRPC_PORT = 8500
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ModelSettings:
-    """The batches and limits of a model, see `keras-bert serve`. Here `max_body`, `max_output` and `max_inflight` are
-    in bytes."""
+class Settings:
+    """The settings that the processes of a server share: the flags of `keras-bert serve`, where not described here;
+    `max_body`, `max_output` and `max_inflight` are in bytes."""
 
-    prefix = ""  # of the names of settings in messages; no field
-
+    models: dict[str, str]  # names to paths
+    row_wise: dict[str, list[str]]  # names of models to the signatures that the user has declared as row-wise
+    host: str
+    port: int
+    grpc_port: int | None  # None: `GRPC_PORT`, or no gRPC if it is not possible; of a worker, no gRPC
+    workers: int | None  # None: chosen by the supervisor, so that no worker sees it
+    body_timeout_s: float
+    grace_s: float
+    drain_s: float
+    allowed_host: Sequence[str] = ()
+    token: str = ""  # the bearer token; "" for none
+    no_normalize: bool = False
+    threads: int = 1  # that compute, per worker
+    tensorflow: bool = True  # if False, no SavedModel can be loaded
     max_batch_tokens: int = 2048
     batch_timeout_ms: float = 2.0
     max_queue: int = 512
@@ -37,28 +49,6 @@ class ModelSettings:
         largest size needs, and at least 512 MiB. A body takes up to seven times its size (received, decompressed,
         parsed), and outputs six times theirs."""
         return self.max_inflight or max(512 * 2**20, 7 * self.max_body + 6 * self.max_output)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Settings(ModelSettings):
-    """The settings that the processes of a server share: the flags of `keras-bert serve`, where not described here."""
-
-    prefix = "--"
-
-    models: dict[str, str]  # names to paths
-    row_wise: dict[str, list[str]]  # names of models to the signatures that the user has declared as row-wise
-    host: str
-    port: int
-    grpc_port: int | None  # None: `GRPC_PORT`, or no gRPC if it is not possible; of a worker, no gRPC
-    workers: int | None  # None: chosen by the supervisor, so that no worker sees it
-    body_timeout_s: float
-    grace_s: float
-    drain_s: float
-    allowed_host: Sequence[str] = ()
-    token: str = ""  # the bearer token; "" for none
-    no_normalize: bool = False
-    threads: int = 1  # that compute, per worker
-    tensorflow: bool = True  # if False, no SavedModel can be loaded
 
     def allows_host(self, header: str) -> bool:
         """Returns True if a request may have this header `Host`. A name must be allowed, or the web page of another

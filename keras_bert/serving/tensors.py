@@ -6,9 +6,10 @@ import base64
 import binascii
 import concurrent.futures
 import dataclasses
+import functools
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 import numpy as np
@@ -36,7 +37,6 @@ class Limits:
     and each value, and lets no other thread run."""
 
     rows: float = math.inf  # the first dimension
-    rows_argument: str = "max_instances"  # what sets `rows`, for messages
     values: float = math.inf  # the last dimension of numeric tensors, if their shape leaves it open: positions
     size: float = math.inf  # bytes
     separators: Separators = Separators(math.inf, math.inf)  # of a request as JSON
@@ -55,7 +55,7 @@ class Limits:
             raise RequestError(413, f"{where}: may have at most {self.size} bytes; got {size}")
 
     def describe_rows(self) -> str:
-        return f"a request may have at most {self.rows} instances ({self.rows_argument})"
+        return f"a request may have at most {self.rows} instances (--max_instances)"
 
 
 def needed_separators(signatures: Signatures, rows: int, positions: float) -> Separators:
@@ -260,14 +260,16 @@ def _row(shape: Sequence[int], i: int) -> str:
 def _reader(dtype: np.dtype) -> tuple[str, Callable[[Any], Any]]:
     """Returns what error messages call a JSON value of this dtype, and a function that converts such a value and raises
     an error for any other. Raises a `RequestError` if JSON has no such values."""
-    if dtype == STRING:
-        return 'a string of valid Unicode, or {"b64": base64}', _read_string
-    if dtype.kind == "b":
-        return "true or false", _only(bool)
-    if dtype.kind in "iu":
-        return f"a whole number, {dtype.name}", _only(int)
-    if dtype.kind == "f":
-        return f"a number, {dtype.name}", _float(np.finfo(dtype))
+    match dtype.kind:
+        case "O":
+            return 'a string of valid Unicode, or {"b64": base64}', _read_string
+        case "b":
+            return "true or false", functools.partial(_read_number, (bool,), math.inf)
+        case "i" | "u":
+            return f"a whole number, {dtype.name}", functools.partial(_read_number, (int,), math.inf)
+        case "f":  # slightly more than the maximum: 3.4028235e+38, the usual decimal for float32's, exceeds it
+            largest = float(np.finfo(dtype).max) * (1 + float(np.finfo(dtype).eps) / 4)
+            return f"a number, {dtype.name}", functools.partial(_read_number, (int, float), largest)
     raise RequestError(400, f"JSON has no {dtype.name}: use gRPC")
 
 
@@ -279,27 +281,10 @@ def _read_string(value: Any) -> bytes:
     return value.encode()
 
 
-def _only(kind: type) -> Callable[[Any], Any]:
-    """Returns a function that returns a value of exactly this type and raises a TypeError for others."""
-    def read(value: Any) -> Any:
-        if type(value) is not kind:  # in Python, True is an int
-            raise TypeError
-        return value
-
-    return read
-
-
-def _float(info: np.finfo) -> Callable[[Any], float]:
-    """Returns a function that accepts only numbers of a dtype with that `np.finfo`."""
-    # Slightly more than the maximum, because 3.4028235e+38, the usual decimal for float32's maximum, exceeds it.
-    largest = float(info.max) * (1 + float(info.eps) / 4)
-
-    def read(value: Any) -> float:
-        if type(value) not in (int, float) or largest < abs(value) < math.inf:
-            raise ValueError
-        return value
-
-    return read
+def _read_number(types: Collection[type], largest: float, value: Any) -> Any:
+    if type(value) not in types or largest < abs(value) < math.inf:  # in Python, True is an int
+        raise ValueError
+    return value
 
 
 def show(value: Any) -> str:

@@ -13,7 +13,7 @@ from keras_bert.serving import metrics, tensors
 from keras_bert.serving.batcher import Batcher, Overloaded, Part
 from keras_bert.serving.logs import Entry, logger
 from keras_bert.serving.memory import RequestMemory
-from keras_bert.serving.settings import ModelSettings
+from keras_bert.serving.settings import Settings
 
 _RESPONSE = 6  # bytes of memory for each byte of the outputs: these, their JSON, and its copies
 
@@ -22,10 +22,10 @@ class LoadedVersion:
     """A loaded version of the model with this name, with the queue of its requests and the threads that run their
     batches. As a context manager, counts in `leases` the blocks that use it."""
 
-    def __init__(self, name: str, number: int, model: ServedModel, settings: ModelSettings) -> None:
+    def __init__(self, name: str, number: int, model: ServedModel, settings: Settings) -> None:
         self.number, self.model, self.leases = number, model, 0
         self.limits = tensors.Limits(
-            settings.max_instances, f"{settings.prefix}max_instances", model.max_values, settings.max_body,
+            settings.max_instances, model.max_values, settings.max_body,
             tensors.needed_separators(model.signatures, settings.max_instances, model.max_values))
         self._name, self._settings = name, settings
         self._classes = orjson.dumps(model.labels) if model.labels else b""
@@ -76,9 +76,8 @@ class LoadedVersion:
             if array.dtype == STRING:
                 for i, text in enumerate(array.flat):
                     if len(text) > limit and (size := len(text.decode(errors="replace"))) > limit:
-                        row = i * rows // array.size + 1
-                        raise RequestError(413, f"{keys.get(name, name)}: row {row}: a text may have at most {limit} "
-                                                f"characters; got {size}")
+                        raise RequestError(413, f"{keys.get(name, name)}: row {i * rows // array.size + 1}: a text may "
+                                                f"have at most {limit} characters (--max_characters); got {size}")
         tokens = self.model.count_tokens(signature, inputs)
         longest, limit = int(tokens.max(initial=0)), max(limit, self.model.max_values) * len(inputs)
         if longest > limit:
@@ -90,10 +89,9 @@ class LoadedVersion:
     async def _run_parts(self, signature: str, parts: list[tuple[Arrays, int]], entry: Entry,
                          memory: RequestMemory) -> Arrays:
         outputs: list[Arrays] = []
-        size, done, rows = 0, 0, sum(count_rows(inputs) for inputs, _ in parts)
+        size, done, compute_ms, rows = 0, 0, 0.0, sum(count_rows(inputs) for inputs, _ in parts)
         queue = self.batcher.queue([Part((signature, inputs), self.model.batch_key(signature, inputs),
                                          max(1, tokens)) for inputs, tokens in parts])
-        compute_ms = 0.0
         try:
             with queue as results:
                 for (inputs, _), result in zip(parts, results):
@@ -117,8 +115,8 @@ class LoadedVersion:
         """Checks the size of the outputs for all rows, if the first `done` rows have outputs of `size` bytes."""
         limit, expected = self._settings.max_output, size * rows // max(1, done)
         if expected > limit:
-            raise RequestError(413, f"the outputs would have {expected} bytes; at most {limit} are allowed: send at "
-                                    f"most {limit * rows // expected} instances")
+            raise RequestError(413, f"the outputs would have {expected} bytes; at most {limit} are allowed "
+                                    f"(--max_output_mb): send at most {limit * rows // expected} instances")
 
     async def _run_batch(self, requests: list[tuple[str, Arrays]]) -> list[Arrays]:
         signature = requests[0][0]
@@ -130,11 +128,6 @@ class LoadedVersion:
         except RowMismatch:
             self._stop_joining(signature)
             raise
-
-    @property
-    def queue(self) -> tuple[int, int, int]:
-        """The requests and the tokens that wait, and the requests that run although nobody waits for the answer."""
-        return len(self.batcher), self.batcher.tokens, self.batcher.abandoned
 
     def _stop_joining(self, signature: str) -> None:
         """From now on, runs requests of the signature one by one; logs it the first time."""

@@ -44,10 +44,8 @@ def main(descriptor: int, accepts_at_once: int) -> None:
         create_app(models), http=Protocol, ws="none", lifespan="off", log_config=None, access_log=False,
         server_header=False, timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=cast(int, models.settings.grace_s))  # asyncio takes a float, too
-    http = uvicorn.Server(config)
-    http.capture_signals = contextlib.nullcontext  # type: ignore[assignment,method-assign]  # `_serve` has handlers
     with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
-        runner.run(_serve(models, http, socket.socket(fileno=descriptor), bool(accepts_at_once)))
+        runner.run(_serve(models, _Server(config), socket.socket(fileno=descriptor), bool(accepts_at_once)))
 
 
 def import_tensorflow() -> None:
@@ -58,6 +56,23 @@ def import_tensorflow() -> None:
 
     if sys.modules["keras"] is None:
         del sys.modules["keras"]
+
+
+class _Server(uvicorn.Server):
+    capture_signals = contextlib.nullcontext  # type: ignore[assignment]  # `_serve` has handlers
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accepts what has connected, which the system would reset, before it stops as uvicorn does."""
+        assert sockets
+        accepted = []
+        with sockets[0].dup() as listener, contextlib.suppress(BlockingIOError):
+            self.servers[0].close()
+            while True:
+                accepted.append(listener.accept()[0])
+        for connection in accepted:
+            await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: Protocol(self.config, self.server_state, {}), connection)
+        await super().shutdown(sockets)
 
 
 async def _serve(models: ModelServer, http: uvicorn.Server, listener: socket.socket, accepts_at_once: bool) -> None:
