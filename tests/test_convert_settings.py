@@ -15,9 +15,8 @@ from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertFeatureTagger
 from keras_bert.tasks import Classify, Intent, MultiLabel, MultipleChoice, Regress, Span, Tag
-from keras_bert.text import BertTokenizer, save_vocabulary
+from keras_bert.text import BertTokenizer, save_vocabulary, vocabulary
 from keras_bert.training import FineTuned
-from keras_bert.weights import native
 
 from conftest import TINY, TINY_VOCABULARY, change_json, randomize, write_huggingface
 
@@ -270,7 +269,7 @@ def test_tokens_that_lines_cannot_hold(huggingface, tmp_path):
 
 @pytest.mark.usefixtures("checked")
 def test_another_tokenizer_after_reloading_is_an_error(folders, tmp_path, monkeypatch):
-    monkeypatch.setattr(native, "save_vocabulary", lambda tokens, path: save_vocabulary([*tokens, "more"], path))
+    monkeypatch.setattr(vocabulary, "save_vocabulary", lambda tokens, path: save_vocabulary([*tokens, "more"], path))
     with pytest.raises(InputError, match="the tokenizer must have the same vocabulary and rules after"):
         convert(folders / "classify", tmp_path / "out", "tf1")
     assert not (tmp_path / "out").exists()

@@ -72,22 +72,22 @@ def pack_segments(segments: Sequence[tf.RaggedTensor], seq_length: int | tf.Tens
         kept = TRUNCATORS[truncator]([tf.cast(segment.row_lengths(), tf.int32) for segment in segments], limit)
 
     column = tf.range(seq_length)
-    begin = tf.ones_like(kept[0])  # after [CLS]
+    begin = tf.ones_like(kept[0])[:, None]  # after [CLS]
     word_ids = tf.fill([batch, seq_length], tokenizer.cls_id)
     type_ids = tf.zeros_like(word_ids)
     for segment, length, separators in zip(segments, kept, [*[tokenizer.separators] * (len(segments) - 1), 1]):
-        end = (begin + length)[:, None]  # the position of [SEP]
+        end = begin + length[:, None]  # the position of [SEP]
         start = tf.cast(segment.row_starts() if tokenizer.truncation_side == "right" else
                         segment.row_limits() - tf.cast(length, tf.int64), tf.int32)
-        source = start[:, None] + column - begin[:, None]
+        source = start[:, None] + column - begin
         values = tf.concat([segment.values, [tokenizer.sep_id]], 0)  # one value more, because there may be none
         tokens = tf.gather(values, tf.clip_by_value(source, 0, tf.size(segment.values)))
         tokens = tf.where(column < end, tokens, tokenizer.sep_id)
-        word_ids = tf.where(column < begin[:, None], word_ids, tokens)
-        begin += length + separators
+        word_ids = tf.where(column < begin, word_ids, tokens)
+        begin = end + separators
         if tokenizer.has_segments:
-            type_ids += tf.cast(column >= begin[:, None], tf.int32)
-    mask = column < begin[:, None]
+            type_ids += tf.cast(column >= begin, tf.int32)
+    mask = column < begin
     outputs = {"input_word_ids": tf.where(mask, word_ids, tokenizer.pad_id), "input_mask": tf.cast(mask, tf.int32),
                "input_type_ids": tf.where(mask, type_ids, 0)}
     # Restore the shape of the batch, which is lost in ragged tensors.

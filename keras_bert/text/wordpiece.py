@@ -71,7 +71,6 @@ class BertTokenizer(Tokenizer):
         return wordpiece(load_tokenizer(folder), os.fspath(folder))
 
     def with_normalization(self, normalization: str | None) -> Self:
-        """Returns a copy with this `normalization`, or the same one if it is None."""
         other = copy.copy(self)
         other.rules = dataclasses.replace(self.rules, normalization=normalization or self.rules.normalization)
         return other
@@ -94,7 +93,6 @@ class BertTokenizer(Tokenizer):
         self.save_settings(folder)
 
     def save_for_transformers(self, folder: Path, length: int) -> None:
-        """See `Tokenizer`. All versions of transformers follow `tokenizer.json` for the tokenizer's class."""
         self.save(folder)
         fast, second = tokenizers.Tokenizer(self.subwords.model), int(self.has_segments)
         fast.enable_truncation(length, direction=self.truncation_side)
@@ -104,6 +102,7 @@ class BertTokenizer(Tokenizer):
             single="[CLS]:0 $A:0 [SEP]:0", pair=f"[CLS]:0 $A:0 [SEP]:0 $B:{second} [SEP]:{second}",
             special_tokens=[("[CLS]", self.cls_id), ("[SEP]", self.sep_id)])
         write_json(os.path.join(folder, TOKENIZER), json.loads(fast.to_str()) | own_steps(self.rules))
+        # All versions of transformers follow `tokenizer.json` for this class.
         names = ["input_ids", *["token_type_ids"] * self.has_segments, "attention_mask"]
         special = {key: token for key, token in SPECIAL.items() if token in self.vocabulary}
         self.save_settings(folder, tokenizer_class="PreTrainedTokenizerFast", model_max_length=length,
@@ -120,7 +119,6 @@ class BertTokenizer(Tokenizer):
 
     @functools.cached_property
     def is_special(self) -> np.ndarray:  # type: ignore[override]
-        """The tokens in brackets, for example [CLS], [UNK] and [unused1]."""
         return np.array([len(token) > 2 and token[0] + token[-1] == "[]" for token in self.vocabulary])
 
     @functools.cached_property
