@@ -24,9 +24,8 @@ class LoadedVersion:
 
     def __init__(self, name: str, number: int, model: ServedModel, settings: Settings) -> None:
         self.number, self.model, self.leases = number, model, 0
-        self.limits = tensors.Limits(
-            settings.max_instances, model.max_values, settings.max_body,
-            tensors.needed_separators(model.signatures, settings.max_instances, model.max_values))
+        separators = tensors.needed_separators(model.signatures, settings.max_instances, model.max_values)
+        self.limits = tensors.Limits(settings.max_instances, model.max_values, settings.max_body, separators)
         self._name, self._settings = name, settings
         self._classes = orjson.dumps(model.labels) if model.labels else b""
         self._threads = concurrent.futures.ThreadPoolExecutor(model.parallel)
