@@ -120,10 +120,10 @@ class Model:
             for version in versions for state, message in [self.states[version]]]}
 
     def observe(self) -> None:
-        """Writes the metrics of what waits."""
-        batcher = self.current.batcher if self.current else None
-        values = (0, 0, 0) if batcher is None else (len(batcher), batcher.tokens, batcher.abandoned)
-        for gauge, value in zip((metrics.QUEUE, metrics.QUEUE_TOKENS, metrics.ABANDONED), values):
+        """Writes the metrics of what waits, and of versions that cannot be loaded."""
+        waiting = (len(queue := self.current.batcher), queue.tokens, queue.abandoned) if self.current else (0, 0, 0)
+        gauges = metrics.UNLOADABLE, metrics.QUEUE, metrics.QUEUE_TOKENS, metrics.ABANDONED
+        for gauge, value in zip(gauges, (len(self._failed), *waiting)):
             gauge(self.name).set(value)
 
     async def _watch(self) -> NoReturn:

@@ -275,10 +275,9 @@ def _bind(host: str, port: int, flag: str) -> socket.socket:
 
 def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None], without_grpc: str) -> None:
     """Writes the addresses and models for the person who started the server; the log that follows is JSON."""
-    http = format_address(settings.host, settings.port)
     rpc = "" if settings.grpc_port is None else f" and gRPC at {format_address(settings.host, settings.grpc_port)}"
-    print_error(f"http://{http}/v1/models/NAME:predict{rpc}; workers: {settings.workers}, threads of each: "
-                f"{settings.threads}")
+    print_error(f"http://{format_address(settings.host, settings.port)}/v1/models/NAME:predict{rpc}; workers: "
+                f"{settings.workers}, threads of each: {settings.threads}")
     for name, path in settings.models.items():
         print_error(f"{name} is {path}" if versions[name] else f"warning: {name} is {path}, which has no version yet")
     if without_grpc:

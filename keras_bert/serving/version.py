@@ -106,8 +106,8 @@ class LoadedVersion:
                     self._check_output(size, done, rows)
         except Overloaded as error:
             metrics.REJECTED(self._name).inc()
-            raise RequestError(429, f"{self._name} is busy: {len(self.batcher)} requests with {self.batcher.tokens} "
-                                    "tokens wait", {"Retry-After": str(error.retry_after)}) from None
+            raise RequestError(429, f"{self._name} is busy; waiting requests: {len(self.batcher)}, their tokens: "
+                                    f"{self.batcher.tokens}", {"Retry-After": str(error.retry_after)}) from None
         return await tensors.in_thread_if_large(size, self.model.join, signature, outputs)
 
     def _check_output(self, size: int, done: int, rows: int) -> None:
