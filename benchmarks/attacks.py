@@ -25,7 +25,7 @@ readers: clients that read 3, 50 and 120 kB/s (needs curl), and an answer of som
 grpc: 400 connections that say nothing more than that they are gRPC's, while the worker may have 256 file descriptors.
 draining: 8 clients that keep their connections, while the server is stopped after 5 s (--drain_s).
 nginx: the configuration in docs/operating.md before two servers: connections that are kept, large bodies, slow clients,
-a full queue, a killed worker, both servers stopped and started again in a row (needs nginx).
+a full queue, a model that is not ready, a killed worker, both servers stopped and started again in a row (needs nginx).
 
 To add an attack, write a function that takes an `Attacked` and yields rows, and add it to `ATTACKS`.
 """
@@ -57,9 +57,10 @@ TIMEOUT_S, PATIENCE_S = 5, 30
 HEADERS = {"one header of 64 MB": [b"a: ", *[b"x" * 2**16] * 1000],
            "400 MB of headers": [b"a: " + b"x" * 1000 + b"\r\n"] * 400_000}
 GRPC_PORT, NGINX_PORT = 18500, 18580
+EMPTY = tempfile.TemporaryDirectory()  # of a model without a version
 FLAGS = {"overload": [f"--timeout_s={TIMEOUT_S}"], "patience": [f"--timeout_s={PATIENCE_S}"],
          "grpc": [f"--grpc_port={GRPC_PORT}"], "draining": ["--drain_s=5"],
-         "nginx": ["--drain_s=5", "--max_queue=8", "--body_timeout_s=2"]}
+         "nginx": ["--drain_s=5", "--max_queue=8", "--body_timeout_s=2", f"--model=empty={EMPTY.name}"]}
 POST = f"POST {serving.PATH} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ".encode()
 
 
@@ -313,7 +314,7 @@ def ask(port, path, connection=None, body=None, header="connection"):
 
 
 def wait_for(port):
-    while ask(port, "/readyz")[0] != 200:
+    while ask(port, "/v1/models/model/metadata")[0] != 200:
         time.sleep(0.1)
 
 
@@ -372,6 +373,8 @@ def nginx(server):
             yield compare("a body in 4 s, where the server allows 2", "HTTP/1.1 200 OK", sock.recv(15).decode())
         answers = repeat(24, lambda: ask(NGINX_PORT, serving.PATH, body=large, header="retry-after"))
         yield compare("answers of a full queue", "200, 504, or 429 with Retry-After", str(dict(answers)))
+        answers = repeat(2, lambda: (ask(NGINX_PORT, "/v1/models/empty/metadata")[0], front.post(small)), seconds=2)
+        yield compare("a model that is not ready, and another", [(503, 200)], [*answers])
         threading.Timer(0.3, os.kill, [int(server.worker), signal.SIGKILL]).start()
         yield compare("a worker is killed", "200 alone", str(repeat(4, lambda: front.post(large))))
         wait_for(server.port)

@@ -318,8 +318,10 @@ def test_what_libraries_write_becomes_json_and_a_full_disk_is_tried_again(monkey
     with monkeypatch.context() as patched, caplog.at_level(logging.INFO, "keras_bert.serving"):
         patched.setattr(os, "write", write)
         patched.setattr(time, "sleep", lambda _: None)
-        supervisor._copy_log([b'{"time": "now"}\n', b"F0000 a crash\n", b"{not \xff\n"])
-    assert b"".join(written) == b'{"time": "now"}\n' and caplog.messages == ["F0000 a crash", "{not \ufffd"]
+        supervisor._copy_log([b'{"time": "now"}\n', b"F0000 a crash\n", b"{not \xff\n"], 7)
+    assert b"".join(written) == b'{"time": "now"}\n'
+    logged = [json.loads(logs.JsonFormatter().format(record)) for record in caplog.records]
+    assert [(line["process"], line["message"]) for line in logged] == [(7, "F0000 a crash"), (7, "{not \ufffd")]
 
 
 def test_a_full_pipe_drops_whole_lines():

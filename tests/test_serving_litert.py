@@ -171,6 +171,7 @@ def test_a_later_version_is_served_and_a_saved_model_needs_a_restart(server, fol
     assert server.predict("versions", instances=["play"])[0]["label"] in LABELS
     assert [event["error"] for event in server.events(event="failed")] == [message] * CORES
     assert server.metrics()['load_failures_total{model="versions"}'] == CORES
+    server.wait_metric('failed_versions{model="versions"}', CORES)
     shutil.rmtree(folders["versions"] / "3")
     server.wait(lambda: server.states("versions") == {"1": ("END", "OK", ""), "2": ("AVAILABLE", "OK", "")})
 

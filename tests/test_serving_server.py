@@ -114,7 +114,7 @@ def tensor(**fields):
 @pytest.mark.parametrize("spec,inputs,code,message", [
     ({"name": "no"}, tensor(), "NOT_FOUND", "there is no model of this name"),
     ({"version_label": "x"}, tensor(), "INVALID_ARGUMENT", "no labels"),
-    ({}, tensor(x=tf.make_tensor_proto(1)), "INVALID_ARGUMENT", "inputs: must be text; got text, x"),
+    ({}, tensor(x=tf.make_tensor_proto(1)), "INVALID_ARGUMENT", "input names must be text; got text, x"),
     ({}, tensor(text=tf.make_tensor_proto([1])), "INVALID_ARGUMENT", "must be string [any]; got int32"),
     ({}, tensor(text=tf.make_tensor_proto("a")), "INVALID_ARGUMENT", "got the shape []"),
     ({}, tensor(text=tf.make_tensor_proto("a", shape=[1 << 40])), "INVALID_ARGUMENT", "1024 instances"),
@@ -123,7 +123,7 @@ def tensor(**fields):
     ({}, tensor(text=TensorProto(dtype=7, tensor_shape={"dim": [{"size": 1}] * 100_000})),
      "INVALID_ARGUMENT", "text: a shape may have at most 254 dimensions; got 100000"),
     ({}, {f"각\n{number}": TensorProto() for number in range(10_000)}, "INVALID_ARGUMENT",
-     "inputs: must be text; got 각 0, 각 1, 각 10, "),
+     "input names must be text; got 각 0, 각 1, 각 10, "),
     ({"signature_name": "각" * 10_000}, tensor(), "INVALID_ARGUMENT", "must be one of serving_default"),
 ])
 def test_grpc_faults_have_the_standard_codes(server, spec, inputs, code, message):

@@ -136,9 +136,9 @@ async def healthz(_: Request) -> Response:
 
 async def readyz(request: Request) -> Response:
     server = request.app.server
-    if unready := [name for name in server.models if not server.is_ready(name)]:
+    if not server.is_ready():
         raise RequestError(503, "stopping" if server.draining else
-                           f"still loading, cannot be loaded, or without a version: {', '.join(unready)}")
+                           "a model is still loading, cannot be loaded or has no version: GET /v1/models/NAME says why")
     return PlainTextResponse("ok")
 
 

@@ -20,7 +20,6 @@ from keras_bert.serving import logs
 MAX_HEADERS = 2**15  # bytes of a request besides its body: the request line and the headers
 HEADERS_S = 10  # seconds to receive a request's headers; for the first request, counted from connecting
 SEND_S, SEND_BYTES = 10, 64_000  # seconds in which a client must take so many bytes of a response
-FIRST_S = 1  # to receive the first headers while the server stops
 LINGER_S = 5  # the same while the server stops; also, to receive the rest of a body when closing
 _UNSENT = 2**16  # bytes of a response that the system buffers before it sends them
 _BUFFERED = 2**17  # bytes, Linux's default
@@ -238,7 +237,7 @@ class Protocol(HttpToolsProtocol):
     def shutdown(self) -> None:
         if self.cycle is None:  # the first request may be on its way
             self._timer.cancel()
-            self._timer = self.loop.call_later(FIRST_S, self.transport.close)
+            self._timer = self.loop.call_later(0.8, self._close_soon)
         else:
             super().shutdown()
         self._limited.send_s = LINGER_S

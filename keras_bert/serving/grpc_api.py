@@ -147,7 +147,7 @@ async def _predict(model: Model, request: Any, size: int, entry: logs.Entry, mem
     with model.lease(_version(request), entry) as version:
         specs = tensors.find_signature(version.model.signatures, signature).inputs
         if specs.keys() != request.inputs.keys():
-            raise RequestError(400, f"inputs: must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
+            raise RequestError(400, f"input names must be {', '.join(specs)}; got {', '.join(sorted(request.inputs))}")
         claimed = max(size, 8 * sum(math.prod(dim.size for dim in tensor.tensor_shape.dim[:_MAX_RANK])
                                     for tensor in request.inputs.values()))  # a few bytes can claim any shape
         inputs = await tensors.in_thread_if_large(

@@ -33,8 +33,8 @@ class JsonFormatter(logging.Formatter):
     exception, adds the type and the last five code positions."""
 
     def format(self, record: logging.LogRecord) -> str:
-        time_of_record = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
-        fields: dict[str, Any] = {"time": time_of_record.isoformat(timespec="milliseconds"), "process": record.process}
+        moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(timespec="milliseconds")
+        fields: dict[str, Any] = {"time": moment, "process": getattr(record, "writer", record.process)}
         if isinstance(record.msg, dict):
             fields |= record.msg
         else:

@@ -17,9 +17,8 @@ class MemoryBudget:
     it returns only what is free at the end of its arena, so the memory of many large requests would stay."""
 
     def __init__(self, limit: float = math.inf) -> None:
-        self.limit, self.used = limit, 0
-        self.peak = 0  # since memory was last returned
-        self.lock = threading.Lock()  # large bodies are converted in threads
+        self.limit, self.used, self.peak = limit, 0, 0  # the peak since memory was last returned
+        self.lock, self._will_trim = threading.Lock(), False  # large bodies are converted in threads
 
     @contextlib.contextmanager
     def request(self) -> Iterator["RequestMemory"]:
@@ -31,9 +30,13 @@ class MemoryBudget:
             with self.lock:
                 memory.has_ended = True
                 self.used -= memory.size
-            if self.peak - self.used >= TRIM_BYTES:
-                self.peak, loop = self.used, asyncio.get_running_loop()
-                loop.call_later(TRIM_S, loop.run_in_executor, None, trim)
+            if self.peak - self.used >= TRIM_BYTES and not self._will_trim:
+                self._will_trim = True
+                asyncio.get_running_loop().call_later(TRIM_S, self._trim)
+
+    def _trim(self) -> None:
+        self.peak, self._will_trim = self.used, False
+        asyncio.get_running_loop().run_in_executor(None, trim)
 
 
 class RequestMemory:

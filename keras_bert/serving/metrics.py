@@ -61,6 +61,7 @@ INFLIGHT = _Gauge("keras_bert_inflight_bytes", "Memory of the requests that are 
 ABANDONED = cache(_Gauge(
     "keras_bert_abandoned_requests", "Requests that still run although nobody waits for the answer.", ["model"]).labels)
 VERSION = cache(_Gauge("keras_bert_version_workers", "Workers that serve the version.", ["model", "version"]).labels)
+UNLOADABLE = cache(_Gauge("keras_bert_failed_versions", "Versions that cannot be loaded.", ["model"]).labels)
 FAILED = cache(Counter("keras_bert_load_failures", "Versions that could not be loaded.", ["model"]).labels)
 DROPPED = Counter("keras_bert_dropped_log_lines", "Lines of the log that nobody read in time.")
 LOST = Counter("keras_bert_lost_workers", "Workers that were replaced because they died or hung.", ["cause"]).labels

@@ -1,6 +1,7 @@
 """The models of a server: their versions are loaded, replaced and unloaded while requests run."""
 
 import asyncio
+import contextlib
 import gc
 import hmac
 import math
@@ -119,10 +120,10 @@ class Model:
             for version in versions for state, message in [self.states[version]]]}
 
     def observe(self) -> None:
-        """Writes the metrics of what waits."""
-        batcher = self.current.batcher if self.current else None
-        values = (0, 0, 0) if batcher is None else (len(batcher), batcher.tokens, batcher.abandoned)
-        for gauge, value in zip((metrics.QUEUE, metrics.QUEUE_TOKENS, metrics.ABANDONED), values):
+        """Writes the metrics of what waits, and of versions that cannot be loaded."""
+        waiting = (len(queue := self.current.batcher), queue.tokens, queue.abandoned) if self.current else (0, 0, 0)
+        gauges = metrics.UNLOADABLE, metrics.QUEUE, metrics.QUEUE_TOKENS, metrics.ABANDONED
+        for gauge, value in zip(gauges, (len(self._failed), *waiting)):
             gauge(self.name).set(value)
 
     async def _watch(self) -> NoReturn:
@@ -225,7 +226,15 @@ def _describe(error: Exception) -> str:
     return " ".join(str(error).split())[:500] or type(error).__name__
 
 
-def _fingerprint(folder: str) -> list[tuple[str, int]]:
+def _fingerprint(folder: str) -> list[tuple[str, int, int]]:
     """Returns a value that changes when the folder does: its contents, their permissions, or what links lead to."""
     paths = [os.path.join(where, name) for where, folders, files in os.walk(folder) for name in (*folders, *files)]
-    return sorted((path, os.stat(path).st_ctime_ns if os.path.exists(path) else 0) for path in [folder, *paths])
+    return sorted((path, *_status(path)) for path in [folder, *paths])
+
+
+def _status(path: str) -> tuple[int, int]:
+    """Returns a file's time of change in nanoseconds, and its size; zeros if there is none, or no permission."""
+    with contextlib.suppress(OSError):
+        status = os.stat(path)
+        return status.st_ctime_ns, status.st_size
+    return 0, 0

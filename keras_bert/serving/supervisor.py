@@ -76,7 +76,7 @@ def supervise(settings: Settings) -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)  # `sigtimedwait` below waits for them; there are no handlers
         reader, writer = os.pipe()  # this process's own log, like those of the workers
         logs.configure(writer)
-        stack.callback(_copy_in_thread(os.fdopen(reader, "rb")).join, 1)  # not forever: nobody may read the log
+        stack.callback(_copy_in_thread(os.fdopen(reader, "rb"), os.getpid()).join, 1)  # nobody may read the log
         stack.callback(os.close, writer)
         memories = metrics.make_memories(count)
         workers = [_Worker(number, settings, listener, memories) for number in range(count)]
@@ -141,7 +141,7 @@ class _Worker:
                 pass_fds=[self._descriptor, *self._memories.values()])
         self._lost = "died"  # unless it hangs
         assert self.process.stderr  # a pipe
-        self.log = _copy_in_thread(self.process.stderr)
+        self.log = _copy_in_thread(self.process.stderr, self.process.pid)
         with contextlib.suppress(OSError):  # the process has died at once
             # Not as an argument, where others could read the token. The worker stops when this socket is closed.
             self._control.sendall(self._settings.encode())
@@ -237,18 +237,19 @@ def _stop(workers: Iterable[_Worker], number: signal.Signals, seconds: float) ->
         worker.log.join(1)
 
 
-def _copy_in_thread(log: IO[bytes]) -> threading.Thread:
-    thread = threading.Thread(target=_copy_log, args=[log], daemon=True)
+def _copy_in_thread(log: IO[bytes], writer: int) -> threading.Thread:
+    thread = threading.Thread(target=_copy_log, args=[log, writer], daemon=True)
     thread.start()
     return thread
 
 
-def _copy_log(log: Iterable[bytes]) -> None:
-    """Copies a log to standard error. If that fails, for example because the disk is full, tries again; meanwhile, its
-    pipe fills. Lines of C++ libraries and crashes, which are not JSON, become messages of JSON lines."""
+def _copy_log(log: Iterable[bytes], writer: int) -> None:
+    """Copies the log of a process, the `writer`, to standard error. If that fails, for example because the disk is
+    full, tries again; meanwhile, its pipe fills. Lines of C++ libraries and crashes, which are not JSON, become
+    messages of JSON lines."""
     for line in log:
         if not line.startswith(b'{"time": "'):
-            logs.logger.info(line.decode(errors="replace").rstrip())
+            logs.logger.info(line.decode(errors="replace").rstrip(), extra={"writer": writer})
             continue
         with _STDERR_LOCK:
             while line:
@@ -274,10 +275,9 @@ def _bind(host: str, port: int, flag: str) -> socket.socket:
 
 def _announce(settings: Settings, versions: dict[str, tuple[int, str] | None], without_grpc: str) -> None:
     """Writes the addresses and models for the person who started the server; the log that follows is JSON."""
-    http = format_address(settings.host, settings.port)
     rpc = "" if settings.grpc_port is None else f" and gRPC at {format_address(settings.host, settings.grpc_port)}"
-    print_error(f"http://{http}/v1/models/NAME:predict{rpc}; workers: {settings.workers}, threads of each: "
-                f"{settings.threads}")
+    print_error(f"http://{format_address(settings.host, settings.port)}/v1/models/NAME:predict{rpc}; workers: "
+                f"{settings.workers}, threads of each: {settings.threads}")
     for name, path in settings.models.items():
         print_error(f"{name} is {path}" if versions[name] else f"warning: {name} is {path}, which has no version yet")
     if without_grpc:

@@ -260,17 +260,16 @@ def _row(shape: Sequence[int], i: int) -> str:
 def _reader(dtype: np.dtype) -> tuple[str, Callable[[Any], Any]]:
     """Returns what error messages call a JSON value of this dtype, and a function that converts such a value and raises
     an error for any other. Raises a `RequestError` if JSON has no such values."""
-    match dtype.kind:
-        case "O":
-            return 'a string of valid Unicode, or {"b64": base64}', _read_string
-        case "b":
-            return "true or false", functools.partial(_read_number, (bool,), math.inf)
-        case "i" | "u":
-            return f"a whole number, {dtype.name}", functools.partial(_read_number, (int,), math.inf)
-        case "f":  # slightly more than the maximum: 3.4028235e+38, the usual decimal for float32's, exceeds it
-            largest = float(np.finfo(dtype).max) * (1 + float(np.finfo(dtype).eps) / 4)
-            return f"a number, {dtype.name}", functools.partial(_read_number, (int, float), largest)
-    raise RequestError(400, f"JSON has no {dtype.name}: use gRPC")
+    if dtype == STRING:
+        return 'a string of valid Unicode, or {"b64": base64}', _read_string
+    if dtype.kind not in "biuf":
+        raise RequestError(400, f"JSON has no {dtype.name}: use gRPC")
+    if dtype.kind != "f":
+        kind, rule = (bool, "true or false") if dtype.kind == "b" else (int, f"a whole number, {dtype.name}")
+        return rule, functools.partial(_read_number, (kind,), math.inf)
+    # Slightly more than the maximum: 3.4028235e+38, the usual decimal for float32's, exceeds it.
+    largest = float(np.finfo(dtype).max) * (1 + float(np.finfo(dtype).eps) / 4)
+    return f"a number, {dtype.name}", functools.partial(_read_number, (int, float), largest)
 
 
 def _read_string(value: Any) -> bytes:

@@ -24,9 +24,8 @@ class LoadedVersion:
 
     def __init__(self, name: str, number: int, model: ServedModel, settings: Settings) -> None:
         self.number, self.model, self.leases = number, model, 0
-        self.limits = tensors.Limits(
-            settings.max_instances, model.max_values, settings.max_body,
-            tensors.needed_separators(model.signatures, settings.max_instances, model.max_values))
+        separators = tensors.needed_separators(model.signatures, settings.max_instances, model.max_values)
+        self.limits = tensors.Limits(settings.max_instances, model.max_values, settings.max_body, separators)
         self._name, self._settings = name, settings
         self._classes = orjson.dumps(model.labels) if model.labels else b""
         self._threads = concurrent.futures.ThreadPoolExecutor(model.parallel)
@@ -107,8 +106,8 @@ class LoadedVersion:
                     self._check_output(size, done, rows)
         except Overloaded as error:
             metrics.REJECTED(self._name).inc()
-            raise RequestError(429, f"{self._name} is busy: {len(self.batcher)} requests with {self.batcher.tokens} "
-                                    "tokens wait", {"Retry-After": str(error.retry_after)}) from None
+            raise RequestError(429, f"{self._name} is busy; waiting requests: {len(self.batcher)}, their tokens: "
+                                    f"{self.batcher.tokens}", {"Retry-After": str(error.retry_after)}) from None
         return await tensors.in_thread_if_large(size, self.model.join, signature, outputs)
 
     def _check_output(self, size: int, done: int, rows: int) -> None:

@@ -65,9 +65,9 @@ class _Server(uvicorn.Server):
         """Accepts what has connected, which the system would reset, before it stops as uvicorn does."""
         assert sockets
         accepted = []
-        with sockets[0].dup() as listener, contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(OSError), sockets[0].dup() as listener:  # none is left, or no file descriptor
             self.servers[0].close()
-            while True:
+            for _ in range(2048):
                 accepted.append(listener.accept()[0])
         for connection in accepted:
             await asyncio.get_running_loop().connect_accepted_socket(

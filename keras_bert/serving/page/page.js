@@ -44,7 +44,7 @@ async function waitForMetadata(name) {
     const isLoading = !failed || versions.some(({state}) => state === "LOADING");
     $("answer").ariaBusy = "false"; // the message is complete
     $("version").textContent = "";
-    if (isLoading) say("The model is loading.");
+    if (isLoading) say(versions.length ? "The model is loading." : "The model has no version yet.");
     else say(`The model cannot be loaded: ${failed.status.error_message}`, "error");
     await new Promise((resolve) => setTimeout(resolve, 500));
   }
