@@ -99,7 +99,7 @@ class Tokenizer(abc.ABC):
     def settings(self) -> dict[str, Any]:
         """Returns what decides inputs, without the vocabulary, and without the maximum length, which runs choose."""
         return {name: value for name, value in vars(self).items() if name != "max_length" and isinstance(
-            value, bool | int | str | None)} | vars(self.rules)
+            value, bool | int | str | None)}
 
     def special_tokens(self, texts: int) -> int:
         """Returns the number of special tokens of an input of one or more texts."""

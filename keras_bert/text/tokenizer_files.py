@@ -10,14 +10,14 @@ import os
 import re
 import warnings
 from collections.abc import Collection
-from typing import Any
+from typing import Any, Literal
 
 from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.json_files import Record, all_differences, check_followed, read_json, read_object
 from keras_bert.files.paths import naming_damage
-from keras_bert.text import vocabulary
+from keras_bert.text import unigram_files, vocabulary
 from keras_bert.text.rules import CJK, Rules, any_of
 from keras_bert.text.tokenizer import Tokenizer
 from keras_bert.text.vocabulary import CONTINUES, INSTEAD, MAX_WORD_LENGTH
@@ -41,9 +41,8 @@ _BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 _WITHOUT_TYPES = "TokenizersBackend", "DistilBertTokenizer", "DistilBertTokenizerFast"
 _MORE_SPECIAL = ("additional_special_tokens", "extra_special_tokens", "bos_token", "eos_token")
 # The files of other vocabularies, and the types of other tokenizers in `tokenizer.json`.
-_OTHER_FILES = {"merges.txt": "byte-level BPE", "sentencepiece.bpe.model": "SentencePiece",
-                "spiece.model": "SentencePiece", "tokenizer.model": "SentencePiece"}
-_OTHER_TYPES = {"BPE": ", which is that of byte-level BPE", "Unigram": ", which is that of SentencePiece"}
+_OTHER_FILES = {"merges.txt": "byte-level BPE"}
+_OTHER_TYPES = {"BPE": ", which is that of byte-level BPE"}
 _RULES = {"do_lower_case": "lower_case", "strip_accents": "strip_accents", "tokenize_chinese_chars": "split_cjk",
           "normalization": "normalization"}
 SPECIAL = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]",
@@ -59,17 +58,20 @@ _LIBRARY_MODULE = re.compile(r"^sentence_transformers\.(.*\.)?")
 class TokenizerFiles:
     """What the files of a folder say about its tokenizer."""
 
-    vocabulary: list[str]  # in the order of the ids; the special tokens have BERT's names
-    arguments: dict[str, Any]  # the others of `BertTokenizer`; `max_length` is None if no file says one
+    kind: Literal["WordPiece", "unigram"]
+    vocabulary: list[str]  # in the order of the ids; the special tokens of WordPiece have BERT's names
+    arguments: dict[str, Any]  # the others of the tokenizer's class; `max_length` is None if no file says one
     notes: tuple[str, ...] = ()  # how something ambiguous was read
     guesses: tuple[str, ...] = ()  # what no file says, or files contradict
     differences: tuple[str, ...] = ()  # what transformers does and `BertTokenizer` does not
 
     def tokenizer(self) -> Tokenizer:
         """Makes the tokenizer, of the kind that these files are of."""
+        from keras_bert.text.unigram import UnigramTokenizer
         from keras_bert.text.wordpiece import BertTokenizer
 
-        return BertTokenizer(self.vocabulary, **self.arguments)
+        kinds = {"WordPiece": BertTokenizer, "unigram": UnigramTokenizer}
+        return kinds[self.kind](self.vocabulary, **self.arguments)
 
     def warn(self, folder: Path) -> None:
         """Prints the guesses as warnings, one line each."""
@@ -150,7 +152,8 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     """Reads the tokenizer of a folder that is not KerasHub's; `stored` is its `tokenizer.json`."""
     settings, listed, special = (read_object(os.path.join(folder, name)) for name in (
         CONFIG, "added_tokens.json", "special_tokens_map.json"))
-    if not stored and not os.path.exists(os.path.join(folder, "vocab.txt")):
+    model = None if stored else unigram_files.find_model(folder)
+    if not stored and not model and not os.path.exists(os.path.join(folder, "vocab.txt")):
         return None
     transformer, calls, differences = _transformer(folder)
     given = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
@@ -162,12 +165,33 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     config = as_bert(config)
     if "added_tokens_decoder" not in settings:
         settings = settings | special
+    own, of_format = (read_object(os.path.join(folder, f"{name}settings.json")) for name in ("", "keras_bert_"))
+    lengths = {  # in order of precedence
+        f"{TRANSFORMER}: max_length": calls.get("max_length"),
+        f"{TRANSFORMER}: model_max_length": given.get("model_max_length"),
+        "settings.json: max_length": own.get("max_length"),  # of a folder that finetune wrote
+        f"{TRANSFORMER}: max_seq_length": transformer.get("max_seq_length"),
+        "config.json: max_length": (config.get("keras_bert") or {}).get("max_length"),
+        "keras_bert_settings.json: max_length": of_format.get("max_length"),
+        f"{CONFIG}: model_max_length": settings.get("model_max_length", settings.get("max_len"))}
+    max_length = _max_length(folder, lengths, config.get("max_position_embeddings"))
+    side = Record(os.path.join(folder, CONFIG), "", settings).one_of("truncation_side", (None, "left", "right"))
+    truncation = Record(os.path.join(folder, TOKENIZER), "truncation", stored.get("truncation") or {})
+    side = side or truncation.one_of("direction", ("Left", "Right"), "Right").lower()
+    shared = {"max_length": max_length, "truncation_side": side}
+    differences += all_differences({CONFIG: settings})
+    if model or (stored.get("model") or {}).get("type") == "Unigram":
+        types = config.get("type_vocab_size", 2)
+        pieces, arguments, more = (unigram_files.read_file(model, config | settings, types) if model else
+                                   unigram_files.read_json(folder, stored, settings, types))
+        if transformer.get("do_lower_case"):
+            more.append(f"do_lower_case in {TRANSFORMER} must be false; it is true")
+        return TokenizerFiles("unigram", pieces, arguments | shared, differences=(*differences, *more))
     path, tokens, guesses = _tokens(folder, stored, config)
     name = _tokenizer_class(folder, settings, config)
     follows_steps = name in _BACKENDS and bool(stored)
     notes: list[str] = []
 
-    differences += all_differences({CONFIG: settings})
     said = {name: settings[key] for key, name in _RULES.items() if key in settings}
     has_own_steps = "normalization" in said and own_steps(Rules(**said)).items() <= stored.items()
     if follows_steps and not has_own_steps and any(
@@ -210,24 +234,11 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
         rules["lower_case"] = not vocabulary.has_capitals(ordered)
         guesses.append(f"no file says if texts are lower-cased: {describe_casing(rules['lower_case'])}; to decide, "
                        f"write do_lower_case into {CONFIG}")
-    own, of_format = (read_object(os.path.join(folder, f"{name}settings.json")) for name in ("", "keras_bert_"))
-    lengths = {  # in order of precedence
-        f"{TRANSFORMER}: max_length": calls.get("max_length"),
-        f"{TRANSFORMER}: model_max_length": given.get("model_max_length"),
-        "settings.json: max_length": own.get("max_length"),  # of a folder that finetune wrote
-        f"{TRANSFORMER}: max_seq_length": transformer.get("max_seq_length"),
-        "config.json: max_length": (config.get("keras_bert") or {}).get("max_length"),
-        "keras_bert_settings.json: max_length": of_format.get("max_length"),
-        f"{CONFIG}: model_max_length": settings.get("model_max_length", settings.get("max_len"))}
-    max_length = _max_length(folder, lengths, config.get("max_position_embeddings"))
-    side = Record(os.path.join(folder, CONFIG), "", settings).one_of("truncation_side", (None, "left", "right"))
-    truncation = Record(os.path.join(folder, TOKENIZER), "truncation", stored.get("truncation") or {})
-    side = side or truncation.one_of("direction", ("Left", "Right"), "Right").lower()
     word_length = settings.get("max_input_chars_per_word") if is_ours else follows_steps and stored["model"].get(
         "max_input_chars_per_word")
-    arguments = rules | {"max_length": max_length, "has_segments": has_segments, "truncation_side": side,
-                         "max_word_length": word_length or (MAX_WORD_LENGTH if is_ours else _MAX_WORD_LENGTH)}
-    return TokenizerFiles(ordered, arguments, tuple(notes), tuple(guesses), tuple(differences))
+    arguments = rules | shared | {"has_segments": has_segments, "max_word_length": word_length or (
+        MAX_WORD_LENGTH if is_ours else _MAX_WORD_LENGTH)}
+    return TokenizerFiles("WordPiece", ordered, arguments, tuple(notes), tuple(guesses), tuple(differences))
 
 
 def _transformer(folder: str) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
@@ -427,5 +438,5 @@ def _read_keras_hub(folder: str, stored: dict) -> TokenizerFiles | None:
                  "has_segments": backbone.get("num_segments") != 1}
     notes = ("KerasHub keeps accents in this preset, and composes Korean; here both follow Google's rules",) * (
         more is guessed and arguments["lower_case"] and not values.get("strip_accents"))
-    return TokenizerFiles(tokens, arguments | more, notes,
+    return TokenizerFiles("WordPiece", tokens, arguments | more, notes,
                           differences=tuple(all_differences({f"{TOKENIZER}: config": values})))

@@ -71,8 +71,9 @@ class UnigramTokenizer(Tokenizer):
         return self
 
     def settings(self) -> dict[str, Any]:
-        return super().settings() | {"scores": hashlib.sha256(self.scores.tobytes()).hexdigest(),
-                                     "charsmap": hashlib.sha256(self.rules.data).hexdigest()}
+        digests = {"scores": self.scores.tobytes(), "charsmap": self.rules.data}
+        return super().settings() | {"splits_white_space": self.rules.splits_white_space} | {
+            name: hashlib.sha256(data).hexdigest() for name, data in digests.items()}
 
     @functools.cached_property
     def starts_word(self) -> np.ndarray:  # type: ignore[override]  # computed when needed, as the others

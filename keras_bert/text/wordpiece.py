@@ -75,6 +75,9 @@ class BertTokenizer(Tokenizer):
         other.rules = dataclasses.replace(self.rules, normalization=normalization or self.rules.normalization)
         return other
 
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | vars(self.rules)
+
     def save_settings(self, folder: Path, **additional: Any) -> None:
         """Writes `tokenizer_config.json` with Hugging Face's names of the settings; only this package reads
         `normalization`. The values of `additional` replace these."""

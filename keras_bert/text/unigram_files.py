@@ -1,0 +1,139 @@
+"""Reads unigram models of SentencePiece: from a `tokenizer.json`; or from a `.model` file and, if there is one, the
+`vocab.txt` with the ids of its pieces."""
+
+import base64
+import binascii
+import glob
+import os
+from typing import Any
+
+from keras_bert.errors import InputError
+from keras_bert.files.json_files import Record, all_differences
+from keras_bert.text.charsmap import META, Charsmap
+from keras_bert.text.sentencepiece_model import Kind, read_model
+from keras_bert.text.vocabulary import read_tokens
+
+_TOKENIZER = "tokenizer.json"
+# The special tokens of XLM-R; those of others must be said.
+_SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
+_SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}}  # with a space or U+2581: sentencepiece's rules do that
+_CLASSES = "XLMRobertaTokenizer", "XLNetTokenizer", "KoBERTTokenizer", "KoBertTokenizer"  # of transformers and SKT
+_STEPS = "Precompiled, which may be followed by steps that remove spaces, then perhaps WhitespaceSplit, and Metaspace"
+
+
+def find_model(folder: str) -> str | None:
+    """Returns the path of the `.model` file in a folder, or None if there is none."""
+    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.model")))
+    if len(paths) > 1:
+        raise InputError(f"{folder}: must have one .model file; got {', '.join(map(os.path.basename, paths))}; remove "
+                         "those that are not the tokenizer's")
+    return paths[0] if paths else None
+
+
+def read_json(folder: str, stored: dict, settings: dict, types: int) -> tuple[list[str], dict[str, Any], list[str]]:
+    """Reads a `tokenizer.json`, `stored`. `settings` are those of `tokenizer_config.json`; `types` is the number of the
+    encoder's segment types. Returns the pieces, the other arguments of `UnigramTokenizer`, and what transformers does
+    differently."""
+    path = os.path.join(folder, _TOKENIZER)
+    model = Record(path, "model", stored["model"])
+    model.one_of("byte_fallback", (None, False))
+    vocabulary = model.get("vocab", list)
+    if not all(isinstance(item, list) and [*map(type, item)] in ([str, float], [str, int]) for item in vocabulary):
+        raise model.error("vocab", "a list of pieces with their scores")
+    pieces, scores = [piece for piece, _ in vocabulary], [score for _, score in vocabulary]
+    added = {token["id"]: token["content"] for token in stored.get("added_tokens") or ()}
+    for index in range(len(pieces), max(added, default=0) + 1):
+        pieces.append(added.get(index, f"[hole {index}]"))
+        scores.append(0.0)
+    for index, content in added.items():
+        if pieces[index] != content:
+            raise InputError(f"{path}: token {index} must have one name; got {pieces[index]!r} and {content!r}")
+    special = _special(settings, pieces, path)
+    holes = [index for index, piece in enumerate(pieces) if piece == f"[hole {index}]"]
+    separators, second = _template(path, stored.get("post_processor"), special)
+    arguments = {"scores": scores, "special": special, "hidden": sorted({*added, *holes}), "separators": separators,
+                 "rules": _rules(path, stored), "has_segments": second > 0 and types != 1}
+    others = [content for content in added.values() if content not in special]
+    differences = [f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' * (len(others) > 5)} "
+                   "in texts; here no text has them"] if others else []
+    places = {f"{_TOKENIZER}: {name}": stored.get(name) or {} for name in ("truncation", "padding")}
+    return pieces, arguments, differences + all_differences(
+        {_TOKENIZER: stored, f"{_TOKENIZER}: unigram": stored["model"]} | places)
+
+
+def read_file(path: str, settings: dict, types: int) -> tuple[list[str], dict[str, Any], list[str]]:
+    """Reads a `.model` file; see `read_json`."""
+    model = read_model(path)
+    if wrong := {Kind.USER_DEFINED, Kind.BYTE} & {*model.kinds}:
+        kind, = sorted(wrong)[:1]
+        raise InputError(f"{path}: must not have pieces that are {kind.name.lower().replace('_', '-')}; got "
+                         f"{model.pieces[model.kinds.index(kind)]!r}")
+    of_class = Record(path, "", settings)
+    of_class.one_of("tokenizer_class", (None, *_CLASSES, *(f"{name}Fast" for name in _CLASSES)))
+    of_class.one_of("do_lower_case", (None, False))
+    scores, kinds = dict(zip(model.pieces, model.scores)), dict(zip(model.pieces, model.kinds))
+    is_xlm = str(settings.get("tokenizer_class")).startswith(_CLASSES[0])
+    if os.path.exists(listed := os.path.join(os.path.dirname(path), "vocab.txt")):
+        pieces = read_tokens(listed)
+        if missing := [piece for piece in model.pieces if kinds[piece] == Kind.NORMAL and piece not in {*pieces}]:
+            raise InputError(f"{listed}: must have all pieces of {os.path.basename(path)}; {missing[0]!r} is missing")
+    elif is_xlm:  # fairseq's ids: https://github.com/facebookresearch/fairseq, examples/xlmr
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", *model.pieces[3:], "<mask>"]
+    else:
+        pieces = model.pieces
+    special = _special(settings, pieces, path)
+    hidden = [index for index, piece in enumerate(pieces) if kinds.get(piece) != Kind.NORMAL]
+    return pieces, {"scores": [scores.get(piece, 0.0) for piece in pieces], "special": special, "hidden": hidden,
+                    "rules": Charsmap(model.charsmap), "separators": 1 + is_xlm,
+                    "has_segments": not is_xlm and types != 1}, []
+
+
+def _special(settings: dict, pieces: list[str], path: str) -> list[str]:
+    """Returns the names of the special tokens, see `UnigramTokenizer`."""
+    defaults = _SPECIAL if "<pad>" in pieces else {name: f"[{name[:-6].upper()}]" for name in _SPECIAL}
+    given = {name: settings.get(name) or default for name, default in defaults.items()}
+    names = [name["content"] if isinstance(name, dict) else name for name in given.values()]
+    if missing := [name for name in names[:4] if name not in pieces]:
+        raise InputError(f"{path}: the special tokens {', '.join(missing)} are not among its pieces; name those for "
+                         "pad_token, unk_token, cls_token and sep_token in tokenizer_config.json")
+    return names
+
+
+def _template(path: str, step: dict | None, special: list[str]) -> tuple[int, int]:
+    """Returns the number of separators between the texts of a pair, and the segment id of the second text."""
+    step = step or {}
+    cls, sep = special[2:4]
+    if step.get("type") == "RobertaProcessing" and (step["cls"][0], step["sep"][0]) == (cls, sep):
+        return 2, 0
+    if step.get("type") == "TemplateProcessing":
+        single, pair = ([(part["id"], part["type_id"]) for piece in step[form] for part in piece.values()]
+                        for form in ("single", "pair"))
+        second, first = pair[-1][1], [(cls, 0), ("A", 0), (sep, 0)]
+        for separators in (1, 2):
+            if single == first and pair == [*first, *[(sep, 0)] * (separators - 1), ("B", second), (sep, second)]:
+                return separators, second
+    raise InputError(f"{path}: post_processor must be {cls} A {sep} for a text, and {cls} A {sep} B {sep} or "
+                     f"{cls} A {sep}{sep} B {sep} for a pair; got {step.get('type')}")
+
+
+def _rules(path: str, stored: dict) -> Charsmap:
+    before, after = (stored.get(name) or {} for name in ("normalizer", "pre_tokenizer"))
+    steps = before.get("normalizers", [before] if before else [])
+    splits = after.get("pretokenizers", [after])
+    precompiled = [step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"]
+    others = [step for step in steps
+              if step["type"] not in ("Precompiled", "Strip") and not _SPACES.items() <= step.items()]
+    names = [step.get("type") for step in splits]
+    metaspace = Record(path, "Metaspace", splits[-1] if splits else {})
+    if others or len(precompiled) > 1 or names not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
+        found = [step.get("type") for step in [*steps, *splits]]
+        raise InputError(f"{path}: the steps must be {_STEPS}; got {', '.join(map(str, found))}")
+    metaspace.one_of("replacement", [META], META)
+    metaspace.one_of("add_prefix_space", [True], True)
+    metaspace.one_of("prepend_scheme", ["always", "first"], "always")
+    metaspace.one_of("split", [True], True)
+    try:
+        data = base64.b64decode(precompiled[0], validate=True) if precompiled and precompiled[0] else b""
+    except (TypeError, binascii.Error):
+        raise InputError(f"{path}: precompiled_charsmap must be base64; copy the file again") from None
+    return Charsmap(data, len(names) > 1)
