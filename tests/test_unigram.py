@@ -1,0 +1,332 @@
+"""The unigram tokenizer: its ids are sentencepiece's, the graph gives those of Python, and folders of all families are
+read, written and refused by name. tests/record_sentencepiece.py made the models and what they are compared with."""
+
+import dataclasses
+import functools
+import itertools
+import json
+import struct
+import unicodedata
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import tokenizers
+from test_graph_tokenizer import assert_same_ids, assert_same_offsets, run, with_graph
+from test_rules import hard_texts
+from tokenizers import normalizers, pre_tokenizers, processors
+
+from keras_bert.errors import InputError
+from keras_bert.inference.lite_model import LiteModel
+from keras_bert.inference.saved_model import Exported
+from keras_bert.layers import BertLayer
+from keras_bert.pretraining.masking import Masking
+from keras_bert.text import load_tokenizer
+from keras_bert.text.charsmap import META, STAND_INS, Charsmap
+from keras_bert.text.offsets import tokens_with_offsets
+from keras_bert.text.sentencepiece_model import Kind, read_model
+from keras_bert.text.unigram import UnigramTokenizer
+from keras_bert.training import FineTuned, finetune
+from keras_bert.weights import native
+
+from conftest import GOLDEN, TINY, Peer, randomize
+from zoo import numbers
+
+transformers = Peer("transformers")
+FOLDER = GOLDEN.parent / "unigram"
+RECORDED = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
+TEXTS = RECORDED["texts"]
+PLAIN = TEXTS[:200]  # lines in NFC
+KOBERT, XLM_R = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
+SETTINGS = dict(zip(["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"], XLM_R))
+ORIGINAL = {ord(stand_in): space for space, stand_in in STAND_INS.items() if stand_in != "\ufdef"}
+BOTH = [(name, splits) for name in ("nfkc", "identity") for splits in (False, True)]
+
+
+@functools.cache
+def model_of(name):
+    return read_model(FOLDER / f"{name}.model")
+
+
+@functools.cache
+def both(name, splits_white_space=False):
+    """The tokenizer with the ids of sentencepiece, and its graph."""
+    model, special = model_of(name), KOBERT if name == "nfkc" else ["<s>", *XLM_R[1:]]
+    hidden = [index for index, kind in enumerate(model.kinds) if kind != Kind.NORMAL]
+    rules = Charsmap(model.charsmap, splits_white_space)
+    return with_graph(UnigramTokenizer(model.pieces, model.scores, special, hidden, rules))
+
+
+@pytest.mark.parametrize("name", ["nfkc", "identity"])
+def test_sentencepiece(name):
+    tokenizer, recorded = both(name)[0], RECORDED[name]
+    found, total = tokenizer.ids(TEXTS), lambda ids: tokenizer.scores[ids].sum()
+    others = [number for number, (ids, expected) in enumerate(zip(found, recorded["ids"], strict=True))
+              if ids != expected]
+    assert {*others} <= {*recorded["ties"]} and len(recorded["ties"]) < 20
+    for number in others:
+        assert total(found[number]) == pytest.approx(total(recorded["ids"][number]), abs=1e-4), TEXTS[number]
+    for text, expected in zip(TEXTS, recorded["normalized"], strict=True):
+        assert tokenizer.rules.normalize(text).replace(" ", "") == expected.translate(STAND_INS), ascii(text)
+
+
+@pytest.mark.parametrize("name,splits", BOTH)
+def test_graph(name, splits):
+    texts = TEXTS + [unicodedata.normalize("NFD", text) for text in PLAIN] + hard_texts(500, seed=8)
+    assert_same_ids(*both(name, splits), texts)
+    assert_same_offsets(*both(name, splits), texts)
+
+
+@pytest.mark.parametrize("name,splits", BOTH)
+@hypothesis.given(st.lists(st.text(), max_size=5))
+def test_graph_of_any_texts(name, splits, texts):
+    texts = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
+    assert_same_offsets(*both(name, splits), texts)
+
+
+@pytest.mark.parametrize("splits", [False, True])
+@pytest.mark.slow("one character of which the graph has other rules")
+def test_graph_of_every_character(splits):
+    characters = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    texts = ["".join(characters[at:at + 64]) for at in range(0, len(characters), 64)]
+    texts += [f"a{character}b" for character in characters[:0x10000]]
+    assert_same_offsets(*both("nfkc", splits), texts)
+
+
+@pytest.mark.parametrize("texts", [[], [""], [" \u3000"], ["", "a", ""], 64 * [""], TEXTS[:1], TEXTS[-63:], TEXTS[-64:],
+                                   TEXTS[200:265]], ids=len)
+def test_batches(texts):
+    tokenizer, graph = both("nfkc")
+    assert run(graph, texts)[0] == tokenizer.ids(texts)
+
+
+def test_words_of_20000_characters():
+    for unit in "ㅋ", "a", "가나다", "\U0001fae8":
+        assert_same_offsets(*both("nfkc"), [unit * 20_000, "a b"])
+
+
+def test_surrogates_become_the_replacement_character():
+    for tokenizer, _ in map(both, ("nfkc", "identity")):
+        assert tokenizer.ids(["a\ud800b", "\udfff"]) == tokenizer.ids(["a\ufffdb", "\ufffd"])
+
+
+@pytest.mark.parametrize("name,splits", BOTH)
+def test_offsets(name, splits):
+    """They are in order; and a token's part of the text is its piece, where no rule joins characters."""
+    tokenizer, _ = both(name, splits)
+    for text, tokens in zip(TEXTS, tokens_with_offsets(TEXTS, tokenizer), strict=True):
+        spans = [*zip(tokens.starts.tolist(), tokens.ends.tolist())]
+        assert sorted(spans) == spans and all(0 <= start <= end <= len(text) for start, end in spans), ascii(text)
+        assert sorted(end for _, end in spans) == [end for _, end in spans], ascii(text)
+        if not tokenizer.rules.later.intersection(text):
+            for index, (start, end) in zip(tokens.ids, spans):
+                part = tokenizer.rules.normalize(text[start:end]).replace(META, "").translate(ORIGINAL)
+                piece = tokenizer.vocabulary[index].replace(META, "")
+                assert index == tokenizer.unk_id or piece == part or piece in part and end == start + 1, ascii(text)
+
+
+# Folders
+
+def field(number, value):
+    """A field of a protobuf message."""
+    if isinstance(value, float):
+        return varint(number << 3 | 5) + struct.pack("<f", value)
+    return varint(number << 3) + varint(value) if isinstance(value, int) else (
+        varint(number << 3 | 2) + varint(len(value)) + value)
+
+
+def varint(value):
+    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
+
+
+def model_file(name="nfkc", at=10, piece=None, kind=None, trainer=(3, 1), normalizer=(3, 1), charsmap=None):
+    """A `.model` file with another piece, kind, field of the trainer or the normalizer, or charsmap."""
+    model = model_of(name)
+    pieces = [[piece.encode(), score, int(kind)] for piece, score, kind in zip(model.pieces, model.scores, model.kinds)]
+    pieces[at] = [piece.encode() if piece else pieces[at][0], pieces[at][1], kind or pieces[at][2]]
+    rules = field(2, model.charsmap if charsmap is None else charsmap) + field(*normalizer)
+    return b"".join(field(1, b"".join(itertools.starmap(field, enumerate(piece, 1)))) for piece in pieces) + field(
+        2, field(*trainer)) + field(3, rules)
+
+
+def stored(splits=False, spaces=" ", processor=None, more=None):
+    """A tokenizer.json of XLM-R's family, as transformers writes it, with the pieces of `nfkc`."""
+    model = model_of("nfkc")
+    names = ["<s>", "<pad>", "</s>", "<unk>", *model.pieces[5:], "<mask>"]
+    pieces = [*zip(names, [*[0.0] * 4, *model.scores[5:], 0.0])]
+    fast = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, 3, False))
+    fast.normalizer = normalizers.Sequence([normalizers.Precompiled(model.charsmap), *([more] if more else []),
+                                            normalizers.Replace(tokenizers.Regex(" {2,}"), spaces)])
+    split = [pre_tokenizers.WhitespaceSplit()] * splits
+    fast.pre_tokenizer = pre_tokenizers.Sequence([*split, pre_tokenizers.Metaspace()])
+    fast.post_processor = processor or processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    fast.add_special_tokens([tokenizers.AddedToken(name, normalized=False, special=True) for name in XLM_R])
+    return json.loads(fast.to_str())
+
+
+def write(folder, files):
+    """Writes a folder of files by name: bytes, texts or values of JSON."""
+    folder.mkdir(exist_ok=True)
+    for name, content in files.items():
+        content = content if isinstance(content, bytes | str) else json.dumps(content)
+        (folder / name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return folder
+
+
+OF_XLM_R = {"tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer"} | SETTINGS}
+OF_ROBERTA = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+ONE_SEPARATOR = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1",
+                                              special_tokens=[("<s>", 0), ("</s>", 2)])
+# Files; the model; [PAD], [UNK], [CLS], [SEP] and [MASK]; the number of separators, and segments.
+LAYOUTS = {
+    "XLM-R": (lambda: {"sentencepiece.bpe.model": model_file("identity")} | OF_XLM_R, "identity", XLM_R, 2, False),
+    "SKT": (lambda: {"spiece.model": model_file()}, "nfkc", KOBERT, 1, True),
+    "users of KoBERT": (lambda: {"tokenizer_78b3253a26.model": model_file(), "vocab.txt": "\n".join(
+        sorted(model_of("nfkc").pieces))}, "nfkc", KOBERT, 1, True),
+    "json": (lambda: {"tokenizer.json": stored()} | OF_XLM_R, "nfkc", XLM_R, 2, False),
+    "json, split": (lambda: {"tokenizer.json": stored(True, META, OF_ROBERTA)} | OF_XLM_R, "nfkc", XLM_R, 2, False),
+    "json, segments": (lambda: {"tokenizer.json": stored(False, META, ONE_SEPARATOR)} | OF_XLM_R, "nfkc", XLM_R, 1,
+                       True),
+}
+
+
+@pytest.fixture(params=LAYOUTS)
+def layout(request, tmp_path):
+    files, *expected = LAYOUTS[request.param]
+    return load_tokenizer(write(tmp_path / "source", files())), *expected
+
+
+def test_layouts(layout, tmp_path):
+    tokenizer, name, special, separators, has_segments = layout
+    ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
+    pieces = [special[1] if index == both(name)[0].unk_id else piece
+              for index, piece in enumerate(model_of(name).pieces)]
+    split = tokenizer.rules.splits_white_space
+    for text, found, recorded in zip(TEXTS, tokenizer.ids(TEXTS), both(name, split)[0].ids(TEXTS), strict=True):
+        assert found == [ids[pieces[index]] for index in recorded], ascii(text)
+    assert [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id] == [
+        ids[name] for name in special]
+    a, b = tokenizer.ids(["날씨 알려줘", "the weather"])
+    packed = [tokenizer.cls_id, *a, *[tokenizer.sep_id] * separators, *b, tokenizer.sep_id]
+    first = len(a) + 1 + separators if has_segments else len(packed)
+    assert tokenizer.pack(["날씨 알려줘"], ["the weather"]) == [(packed, first)]
+
+    (tmp_path / "saved").mkdir()
+    tokenizer.save(tmp_path / "saved")
+    again = load_tokenizer(tmp_path / "saved")
+    assert again.settings() == tokenizer.settings() and again.ids(TEXTS) == tokenizer.ids(TEXTS)
+    assert again.vocabulary == tokenizer.vocabulary and again.hidden == tokenizer.hidden
+    library = tokenizers.Tokenizer.from_file(str(tmp_path / "saved/tokenizer.json"))
+    library.no_padding()
+    for pairs in None, PLAIN[::-1]:
+        rows = PLAIN if pairs is None else [*zip(PLAIN, pairs)]
+        for row, found, (expected, first) in zip(rows, library.encode_batch(rows), again.pack(PLAIN, pairs, 256)):
+            assert found.ids == expected, row
+            assert found.type_ids == [int(at >= first) for at in range(len(expected))], row
+
+
+@pytest.mark.peers
+def test_transformers_reads_it(layout, tmp_path):
+    (tmp_path / "saved").mkdir()
+    layout[0].save_for_transformers(tmp_path / "saved", 16)
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    for pairs, length in (None, 16), (PLAIN[::-1], 256):
+        got = peer(PLAIN, pairs, truncation=True, max_length=length)["input_ids"]
+        assert got == [ids for ids, _ in layout[0].pack(PLAIN, pairs, length)]
+    peer.save_pretrained(tmp_path / "again")
+    again = load_tokenizer(tmp_path / "again")
+    np.testing.assert_allclose(again.scores, layout[0].scores, rtol=1e-15)  # `tokenizers` reads them without last bits
+    again.scores = layout[0].scores
+    assert again.settings() == layout[0].settings() and again.ids(TEXTS) == layout[0].ids(TEXTS)
+
+
+def changed(**values):
+    return {"tokenizer.json": stored() | values} | OF_XLM_R
+
+
+@pytest.mark.parametrize("files,words", [
+    (lambda: {"a.model": model_file(trainer=(3, 2))}, "model_type must be unigram; got BPE"),
+    (lambda: {"a.model": model_file(trainer=(35, 1))}, "byte_fallback must be False; got True"),
+    (lambda: {"a.model": model_file(trainer=(24, 1))}, "treat_whitespace_as_suffix must be False; got True"),
+    (lambda: {"a.model": model_file(normalizer=(3, 0))}, "add_dummy_prefix must be True; got False"),
+    (lambda: {"a.model": model_file(normalizer=(4, 0))}, "remove_extra_whitespaces must be True; got False"),
+    (lambda: {"a.model": model_file(kind=4)}, "a.model: must not have pieces that are user-defined; got "),
+    (lambda: {"a.model": model_file(kind=6)}, "a.model: must not have pieces that are byte; got "),
+    (lambda: {"a.model": model_file(piece="▁a▁b")}, "piece 10 must have U+2581 at its start alone; got "),
+    (lambda: {"a.model": model_file(at=2, piece="x")}, "the special tokens [CLS] are not among its pieces; name"),
+    (lambda: {"a.model": (FOLDER / "identity.model").read_bytes()}, "the special tokens [PAD], [UNK], [CLS], [SEP]"),
+    (lambda: {"a.model": model_file()[:5000]}, "must be a model of SentencePiece; it is damaged"),
+    (lambda: {"a.model": b"version https://git-lfs"}, "must be a model of SentencePiece; it is damaged"),
+    (lambda: {"a.model": model_file(charsmap=b"abc" * 9)}, "a.model: precompiled_charsmap is damaged; copy the"),
+    (lambda: {"a.model": model_file(charsmap=model_of("nfkc").charsmap[:9999])}, "precompiled_charsmap is damaged"),
+    (lambda: {"a.model": model_file(), "b.model": b""}, "must have one .model file; got a.model, b.model; remove"),
+    (lambda: {"a.model": model_file(), "vocab.txt": "\n".join(KOBERT)}, "must have all pieces of a.model; '▁' is"),
+    (lambda: {"a.model": model_file(), "tokenizer_config.json": {"do_lower_case": True}}, "'do_lower_case' must be "),
+    (lambda: {"a.model": model_file(), "tokenizer_config.json": {"tokenizer_class": "AlbertTokenizer"}}, "'tokenizer_"),
+    (lambda: changed(model={"type": "Unigram", "vocab": [["a", 0.0]], "byte_fallback": True}), "'byte_fallback' "),
+    (lambda: changed(model={"type": "Unigram", "vocab": {"a": 0}}), "'vocab' must be a list; got"),
+    (lambda: changed(model={"type": "Unigram", "vocab": [["a"]]}), "'vocab' must be a list of pieces "),
+    (lambda: changed(model={"type": "Unigram", "vocab": [["a", -1.0]]}, added_tokens=[]), "the special tokens <pad>, "),
+    (lambda: {"tokenizer.json": stored(more=normalizers.Lowercase())} | OF_XLM_R, "the steps must be Precompiled, "),
+    (lambda: changed(pre_tokenizer={"type": "ByteLevel"}), "got Precompiled, Replace, ByteLevel"),
+    (lambda: changed(pre_tokenizer={"type": "Metaspace", "replacement": META, "prepend_scheme": "never"}),
+     "'prepend_scheme' must be always or first; got 'never'"),
+    (lambda: changed(normalizer={"type": "Precompiled", "precompiled_charsmap": "?"}), "must be base64"),
+    (lambda: changed(post_processor=None), "post_processor must be <s> A </s> for a text, and <s> A </s> B </s> or"),
+    (lambda: {"tokenizer.json": stored(processor=processors.RobertaProcessing(("<s>", 0), ("</s>", 2)))} | OF_XLM_R,
+     "for a pair; got RobertaProcessing"),
+])
+def test_refused(tmp_path, files, words):
+    with pytest.raises(InputError) as error:
+        load_tokenizer(write(tmp_path / "folder", files()))
+    assert words in str(error.value) and "\n" not in str(error.value) and str(tmp_path) in str(error.value)
+
+
+# Uses
+
+QUESTION = {"text": ["날씨 알려줘"], "answer_start": [3]}
+TASKS = {
+    "classify": [("날씨 알려줘", "a"), ("the weather now", "b")],
+    "tag": [(["서울", "날씨", "the"], ["B-x", "I-x", "O"]), (["weather", "now"], ["O", "B-x"])],
+    "span": [("무엇", "서울 날씨 알려줘", QUESTION), ("the", "오늘 날씨 알려줘", QUESTION)],
+    "embed": [("날씨", "오늘 날씨"), ("the weather", "weather now")],
+    "rerank": [("날씨", "오늘 날씨", 1), ("날씨", "the weather", 0)],
+}
+
+
+@pytest.mark.slow("a task or an export in which names or words of WordPiece are left")
+@pytest.mark.usefixtures("eager")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layout,task", [*zip(["SKT", "json", "users of KoBERT", "json, segments", "XLM-R"], TASKS)],
+                         indirect=["layout"])
+def test_tasks(layout, task, tmp_path):
+    config = dataclasses.replace(TINY, vocab_size=len(layout[0].vocabulary))
+    (tmp_path / "encoder").mkdir()
+    native.write_model(randomize(BertLayer(config)), layout[0], tmp_path / "encoder")
+    model = finetune(TASKS[task], TASKS[task], model=tmp_path / "encoder", output=tmp_path / "model", task=task,
+                     epochs=1, batch_size=2, max_length=80)
+    assert model.tokenizer.settings() == layout[0].settings()
+    again = FineTuned.load(tmp_path / "model")
+    again.export(tmp_path / "text")
+    again.export_litert(tmp_path / "lite")
+    texts = [" 서울  날씨㈜ 알려줘\t!", "ㅋㅋㅋ the weather", unicodedata.normalize("NFD", "서울 날씨")]
+    texts = [texts] * len(again.task.inputs)
+    examples, (expected, scores) = again.task.arguments(*texts), numbers(model.predict(*texts))
+    for other in again, LiteModel.load(tmp_path / "lite"), Exported(str(tmp_path / "text")):
+        found, found_scores = numbers(other.answer_with_cuts(examples)[0])
+        assert found == expected
+        np.testing.assert_allclose(found_scores, scores, atol=1e-4)
+
+
+def test_words_are_masked_whole():
+    tokenizer = both("nfkc")[0]
+    ids = np.array([[tokenizer.cls_id, *tokenizer.ids([" ".join(PLAIN)])[0][:400], tokenizer.sep_id]], np.int32)
+    starts = np.char.startswith(np.array(tokenizer.vocabulary)[ids[0]], META) | (ids[0] < len(KOBERT))
+    word = np.cumsum(starts)
+    masking = Masking(tokenizer, 80, whole_word=True)
+    masked = masking(ids, masking.noise(np.random.default_rng(0), *ids.shape))
+    chosen = masked["masked_lm_positions"][masked["masked_lm_weights"] > 0]
+    assert chosen.size > 30 and (~starts[chosen]).any() and not (ids[0][chosen] < len(KOBERT)).any()
+    assert sorted(chosen) == np.flatnonzero(np.isin(word, word[chosen])).tolist()
