@@ -339,7 +339,7 @@ class Task:
     def count_nfd(self, examples: Sequence, tokenizer: Tokenizer) -> int:
         """Returns the number of examples that would have fewer [UNK], or as many and fewer tokens, in NFC."""
         texts = [text for text in map(" ".join, map(self.all_texts, examples)) if not is_normalized("NFC", text)]
-        if not texts:  # nearly always; the rest would take longer than to tokenize a short text
+        if not (texts and tokenizer.can_normalize):  # nearly always; the rest takes longer than to tokenize a text
             return 0
         now, better = ([(ids.count(tokenizer.unk_id), len(ids)) for ids in each.ids(texts)]
                        for each in (tokenizer, tokenizer.with_normalization("NFC")))

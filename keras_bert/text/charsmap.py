@@ -15,8 +15,10 @@ META = "\u2581"  # begins each word, in place of the space before it
 _WHITE_SPACE = "".join(map(chr, [*range(9, 14), 0x20, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029,
                                  0x202F, 0x205F, 0x3000]))  # Unicode's
 _SPACES = _WHITE_SPACE + "\x1c\x1d\x1e\x1f"  # Python's
-# Stand-ins for white space that is no space, so that words contain none. Unicode has these for internal use.
+# Stand-ins for white space that is no space, so that words contain none. Unicode has these for internal use; where a
+# text has them, they become another one.
 STAND_INS = {ord(space): chr(0xFDD0 + number) for number, space in enumerate(_SPACES) if space != " "}
+STAND_INS |= dict.fromkeys(map(ord, STAND_INS.values()), "\ufdef")
 _VALUE, _LABEL, _OFFSET = 2**31 - 1, 2**31 | 0xFF, 10  # of a unit of the trie: masks, and the bits before the offset
 _HAS_VALUE, _IS_WIDE = 8, 9  # bits
 

@@ -17,6 +17,10 @@ _TRAINER = {3: ("model_type", 1), 24: ("treat_whitespace_as_suffix", 0), 35: ("b
 _NORMALIZER = {3: ("add_dummy_prefix", 1), 4: ("remove_extra_whitespaces", 1), 5: ("escape_whitespaces", 1)}
 
 
+class OtherModel(InputError):
+    """An error for a file that is no model of the kind that this package reads."""
+
+
 class Kind(enum.IntEnum):
     """The kind of a piece."""
 
@@ -37,8 +41,8 @@ def read_model(path: Path) -> SentencePieceModel:
     """Reads a `.model` file.
 
     Raises:
-        InputError: the file is damaged; or the model is not a unigram model, or has a setting that changes its ids, and
-            the message names it.
+        OtherModel: the file is damaged; or the model is not a unigram model, or has a setting or a kind of piece that
+            changes its ids, and the message names it.
     """
     with reading(path), open(path, "rb") as file:
         data = file.read()
@@ -50,13 +54,17 @@ def read_model(path: Path) -> SentencePieceModel:
         model = SentencePieceModel([piece[1].decode() for piece in pieces], [piece.get(2, 0.0) for piece in pieces],
                                    [Kind(piece.get(3, 1)) for piece in pieces], normalizer.get(2, b""))
     except (IndexError, KeyError, ValueError, TypeError, AttributeError, struct.error):
-        raise InputError(f"{path}: must be a model of SentencePiece; it is damaged, or something else") from None
+        raise OtherModel(f"{path}: must be a model of SentencePiece; it is damaged, or something else") from None
     for fields, message in ((_TRAINER, trainer), (_NORMALIZER, normalizer)):
         for number, (name, needed) in fields.items():
             if (value := message.get(number, needed)) != needed:
                 found = _MODEL_TYPES.get(value, value) if name == "model_type" else bool(value)
-                raise InputError(f"{path}: {name} must be {'unigram' if name == 'model_type' else bool(needed)}; "
+                raise OtherModel(f"{path}: {name} must be {'unigram' if name == 'model_type' else bool(needed)}; "
                                  f"got {found}")
+    if wrong := {Kind.USER_DEFINED, Kind.BYTE} & {*model.kinds}:
+        kind, = sorted(wrong)[:1]
+        raise OtherModel(f"{path}: must not have pieces that are {kind.name.lower().replace('_', '-')}; got "
+                         f"{model.pieces[model.kinds.index(kind)]!r}")
     return model
 
 

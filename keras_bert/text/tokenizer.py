@@ -55,6 +55,7 @@ class Tokenizer(abc.ABC):
     """
 
     files: ClassVar[tuple[str, ...]]  # names of the files that `save` writes; the first has the vocabulary
+    can_normalize = True  # if `with_normalization` takes one
     separators = 1  # number of [SEP] between the texts of a pair
     starts_word: np.ndarray  # True for tokens that begin a word: bool [vocabulary]
     is_special: np.ndarray  # True for [CLS] and the like: bool [vocabulary]

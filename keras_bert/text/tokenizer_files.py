@@ -19,6 +19,7 @@ from keras_bert.files.json_files import Record, all_differences, check_followed,
 from keras_bert.files.paths import naming_damage
 from keras_bert.text import unigram_files, vocabulary
 from keras_bert.text.rules import CJK, Rules, any_of
+from keras_bert.text.sentencepiece_model import OtherModel, read_model
 from keras_bert.text.tokenizer import Tokenizer
 from keras_bert.text.vocabulary import CONTINUES, INSTEAD, MAX_WORD_LENGTH
 
@@ -109,7 +110,7 @@ def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerF
             `bert_config.json` in the folder.
 
     Returns:
-        `TokenizerFiles`, or None if the folder has no vocabulary of WordPiece, see `other_vocabulary`.
+        `TokenizerFiles`, or None if the folder has no vocabulary that can be used, see `other_vocabulary`.
 
     Raises:
         InputError: the tokenizer has other rules than BERT's, the vocabulary in `vocab.txt` or `tokenizer.json` is not
@@ -128,6 +129,11 @@ def other_vocabulary(folder: Path) -> str | None:
     for file, kind in _OTHER_FILES.items():
         if os.path.exists(path := os.path.join(folder, file)):
             return f"{path}: the vocabulary must be one of WordPiece; this is one of {kind}; {INSTEAD}"
+    if model := unigram_files.find_model(folder):
+        try:
+            read_model(model)
+        except OtherModel as error:
+            return f"{error}; {INSTEAD}"
     return None
 
 
@@ -182,8 +188,11 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     differences += all_differences({CONFIG: settings})
     if model or (stored.get("model") or {}).get("type") == "Unigram":
         types = config.get("type_vocab_size", 2)
-        pieces, arguments, more = (unigram_files.read_file(model, config | settings, types) if model else
-                                   unigram_files.read_json(folder, stored, settings, types))
+        try:
+            pieces, arguments, more = (unigram_files.read_file(model, config | settings, types) if model else
+                                       unigram_files.read_json(folder, stored, settings, types))
+        except OtherModel:  # see `other_vocabulary`: weights can be used without
+            return None
         if transformer.get("do_lower_case"):
             more.append(f"do_lower_case in {TRANSFORMER} must be false; it is true")
         return TokenizerFiles("unigram", pieces, arguments | shared, differences=(*differences, *more))

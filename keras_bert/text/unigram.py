@@ -44,6 +44,7 @@ class UnigramTokenizer(Tokenizer):
     """
 
     files = TOKENIZER, CONFIG
+    can_normalize = False
     rules: Charsmap
 
     def __init__(self, pieces: list[str], scores: Sequence[float], special: Sequence[str], hidden: Collection[int] = (),
@@ -52,9 +53,6 @@ class UnigramTokenizer(Tokenizer):
         ids = {piece: index for index, piece in enumerate(pieces)}
         self.hidden = frozenset({ids[name] for name in special if name in ids} | set(hidden))
         self.scores = np.asarray(scores, np.float64)
-        for index, piece in enumerate(pieces):
-            if index not in self.hidden and META in piece[1:]:
-                raise InputError(f"piece {index} must have U+2581 at its start alone; got {piece!r}")
         # No word has a space, so these are not found. A score of 0 does not change the lowest one.
         self.forms = [f" {index}" if index in self.hidden else piece.translate(STAND_INS)
                       for index, piece in enumerate(pieces)]

@@ -51,7 +51,9 @@ def read_json(folder: str, stored: dict, settings: dict, types: int) -> tuple[li
     special = _special(settings, pieces, path)
     holes = [index for index, piece in enumerate(pieces) if piece == f"[hole {index}]"]
     separators, second = _template(path, stored.get("post_processor"), special)
-    arguments = {"scores": scores, "special": special, "hidden": sorted({*added, *holes}), "separators": separators,
+    hidden = sorted({*added, *holes})
+    _check_pieces(path, pieces, hidden)
+    arguments = {"scores": scores, "special": special, "hidden": hidden, "separators": separators,
                  "rules": _rules(path, stored), "has_segments": second > 0 and types != 1}
     others = [content for content in added.values() if content not in special]
     differences = [f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' * (len(others) > 5)} "
@@ -64,10 +66,6 @@ def read_json(folder: str, stored: dict, settings: dict, types: int) -> tuple[li
 def read_file(path: str, settings: dict, types: int) -> tuple[list[str], dict[str, Any], list[str]]:
     """Reads a `.model` file; see `read_json`."""
     model = read_model(path)
-    if wrong := {Kind.USER_DEFINED, Kind.BYTE} & {*model.kinds}:
-        kind, = sorted(wrong)[:1]
-        raise InputError(f"{path}: must not have pieces that are {kind.name.lower().replace('_', '-')}; got "
-                         f"{model.pieces[model.kinds.index(kind)]!r}")
     of_class = Record(path, "", settings)
     of_class.one_of("tokenizer_class", (None, *_CLASSES, *(f"{name}Fast" for name in _CLASSES)))
     of_class.one_of("do_lower_case", (None, False))
@@ -83,9 +81,23 @@ def read_file(path: str, settings: dict, types: int) -> tuple[list[str], dict[st
         pieces = model.pieces
     special = _special(settings, pieces, path)
     hidden = [index for index, piece in enumerate(pieces) if kinds.get(piece) != Kind.NORMAL]
+    _check_pieces(path, pieces, hidden)
     return pieces, {"scores": [scores.get(piece, 0.0) for piece in pieces], "special": special, "hidden": hidden,
-                    "rules": Charsmap(model.charsmap), "separators": 1 + is_xlm,
+                    "rules": _charsmap(path, model.charsmap), "separators": 1 + is_xlm,
                     "has_segments": not is_xlm and types != 1}, []
+
+
+def _check_pieces(path: str, pieces: list[str], hidden: list[int]) -> None:
+    for index in {*range(len(pieces))}.difference(hidden):
+        if META in pieces[index][1:]:
+            raise InputError(f"{path}: piece {index} must have U+2581 at its start alone; got {pieces[index]!r}")
+
+
+def _charsmap(path: str, data: bytes, splits_white_space: bool = False) -> Charsmap:
+    try:
+        return Charsmap(data, splits_white_space)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def _special(settings: dict, pieces: list[str], path: str) -> list[str]:
@@ -136,4 +148,4 @@ def _rules(path: str, stored: dict) -> Charsmap:
         data = base64.b64decode(precompiled[0], validate=True) if precompiled and precompiled[0] else b""
     except (TypeError, binascii.Error):
         raise InputError(f"{path}: precompiled_charsmap must be base64; copy the file again") from None
-    return Charsmap(data, len(names) > 1)
+    return _charsmap(path, data, len(names) > 1)
