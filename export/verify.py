@@ -232,10 +232,11 @@ def _assets(loaded: Loaded, _: Path) -> str:
     """vocab_file is a readable asset, and do_lower_case is a non-trainable variable"""
     if hasattr(loaded, "sp_model_file"):
         raise NotApplicable("the tokenizer is SentencePiece")
-    tokens = pathlib.Path(os.fsdecode(loaded.vocab_file.asset_path.numpy())).read_bytes().count(b"\n")
+    file = pathlib.Path(os.fsdecode(loaded.vocab_file.asset_path.numpy()))
+    size = file.stat().st_size
     lower_case = loaded.do_lower_case
     expect(lower_case.dtype == tf.bool and not lower_case.trainable, f"do_lower_case is {lower_case}")
-    return f"{tokens} tokens, do_lower_case {bool(lower_case.numpy())}"
+    return f"{file.name} with {size} bytes, do_lower_case {bool(lower_case.numpy())}"
 
 
 def _mlm(loaded: Loaded, _: Path) -> None:
