@@ -387,7 +387,6 @@ def other_vocabulary(folder, name, content):
 
 
 @pytest.mark.parametrize("model,words", [
-    ({"type": "Unigram", "vocab": [["▁a", -1.0]]}, "got 'Unigram', which is that of SentencePiece"),
     ({"type": "BPE", "vocab": {"a": 0}, "merges": []}, "got 'BPE', which is that of byte-level BPE"),
 ])
 def test_other_vocabularies_are_refused(tmp_path, model, words):
@@ -415,17 +414,16 @@ def test_what_is_refused_needs_no_library(tmp_path, run, monkeypatch, command):
 
     change_json(folder / "tokenizer_config.json", strange=1)
     check("does not know 'strange'")
-    other_vocabulary(folder, "tokenizer.json", {"model": {"type": "Unigram"}})
-    check("got 'Unigram'")
-    (folder / "tokenizer.json").rename(folder / "spiece.model")
-    check(torch if command[0] == "convert" else "spiece.model: the vocabulary must be one of WordPiece")
-    (folder / "spiece.model").unlink()
+    other_vocabulary(folder, "tokenizer.json", {"model": {"type": "BPE"}})
+    check("got 'BPE'")
+    (folder / "tokenizer.json").rename(folder / "merges.txt")
+    check(torch if command[0] == "convert" else "merges.txt: the vocabulary must be one of WordPiece")
+    (folder / "merges.txt").unlink()
     check(torch if command[0] == "convert" else "is missing next to the weights; copy the model's")
 
 
 @pytest.mark.parametrize("name,words", [
     ("merges.txt", "the vocabulary must be one of WordPiece; this is one of byte-level BPE; use a model with"),
-    ("sentencepiece.bpe.model", "the vocabulary must be one of WordPiece; this is one of SentencePiece"),
 ])
 def test_weights_with_another_vocabulary_are_read_for_ids(tmp_path, name, words):
     """Only what takes texts refuses them, and says why."""
