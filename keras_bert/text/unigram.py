@@ -44,6 +44,7 @@ class UnigramTokenizer(Tokenizer):
     """
 
     files = TOKENIZER, CONFIG
+    max_split = 1.0  # words include punctuation, so the share says little
     rules: Charsmap
 
     def __init__(self, pieces: list[str], scores: Sequence[float], special: Sequence[str], hidden: Collection[int] = (),
