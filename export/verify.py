@@ -232,10 +232,11 @@ def _assets(loaded: Loaded, _: Path) -> str:
     """vocab_file is a readable asset, and do_lower_case is a non-trainable variable"""
     if hasattr(loaded, "sp_model_file"):
         raise NotApplicable("the tokenizer is SentencePiece")
-    tokens = pathlib.Path(os.fsdecode(loaded.vocab_file.asset_path.numpy())).read_bytes().count(b"\n")
+    file = pathlib.Path(os.fsdecode(loaded.vocab_file.asset_path.numpy()))
+    size = file.stat().st_size
     lower_case = loaded.do_lower_case
     expect(lower_case.dtype == tf.bool and not lower_case.trainable, f"do_lower_case is {lower_case}")
-    return f"{tokens} tokens, do_lower_case {bool(lower_case.numpy())}"
+    return f"{file.name} with {size} bytes, do_lower_case {bool(lower_case.numpy())}"
 
 
 def _mlm(loaded: Loaded, _: Path) -> None:
@@ -308,20 +309,30 @@ def _special_tokens_dict(loaded: Loaded, _: Path) -> str:
     return f"{size} tokens"
 
 
-def _pack(loaded: Loaded, _: Path) -> None:
+def _pack(loaded: Loaded, _: Path) -> str:
     """bert_pack_inputs takes one or two segments of ragged rank 1 or 2, and seq_length as an int or a tensor"""
     special = _special_tokens(loaded)
     cls, sep, padding = (special[name] for name in ("start_of_sequence_id", "end_of_segment_id", "padding_id"))
-    first, second = [[[4], [5, 6]]], [[[7]]]
-    for segments, ragged_rank, length in itertools.product((1, 2), (1, 2), (8, tf.constant(8))):
+    first, second, separators = [[[4], [5, 6]]], [[[7]]], _separators(loaded)
+    for segments, ragged_rank, length in itertools.product((1, 2), (1, 2), (9, tf.constant(9))):
         inputs = [tf.ragged.constant(part, tf.int32, ragged_rank=2) for part in (first, second)[:segments]]
         inputs = [part if ragged_rank == 2 else part.merge_dims(1, 2) for part in inputs]
         got = {name: tensor.numpy()[0].tolist()
                for name, tensor in loaded.bert_pack_inputs(inputs, seq_length=length).items()}
-        wanted = {"input_word_ids": [cls, 4, 5, 6, sep, *([7, sep] if segments == 2 else [padding] * 2), padding],
-                  "input_mask": [1] * (3 + 2 * segments) + [0] * (5 - 2 * segments),
-                  "input_type_ids": [0] * 5 + [segments - 1] * 2 + [0]}
-        expect(got == wanted, f"{segments} segments gave {got}")
+        ids = [cls, 4, 5, 6, *([sep] * separators + [7] if segments == 2 else []), sep]
+        last, rest = got["input_type_ids"][len(ids) - 1], [0] * (9 - len(ids))
+        wanted = {"input_word_ids": ids + [padding] * len(rest), "input_mask": [1] * len(ids) + rest,
+                  "input_type_ids": [0] * (len(ids) - 2) + [last] * 2 + rest}
+        expect(got == wanted and last < segments, f"{segments} segments gave {got}")
+    return f"separators {separators}, segment id of the second text {last}"
+
+
+def _separators(loaded: Loaded) -> int:
+    """Returns the number of separators, 1 or 2, between two segments."""
+    sep, segments = _special_tokens(loaded)["end_of_segment_id"], [tf.ragged.constant([[token]]) for token in (4, 7)]
+    ids = loaded.bert_pack_inputs(segments, seq_length=9)["input_word_ids"].numpy()[0].tolist()
+    expect(ids.count(sep) in (2, 3), f"two segments are packed as {ids}")
+    return ids.count(sep) - 1
 
 
 def _truncation(loaded: Loaded, _: Path) -> str:
@@ -336,9 +347,11 @@ def _truncation(loaded: Loaded, _: Path) -> str:
 
 
 def _kept(loaded: Loaded, segments: int) -> tuple[int, ...]:
-    """Returns how many of 8 tokens of each segment `bert_pack_inputs` keeps at length 10."""
+    """Returns how many of 8 tokens of each segment `bert_pack_inputs` keeps at length 10; with two separators, at as
+    many more."""
     inputs = [tf.ragged.constant([[4 + number] * 8], tf.int32) for number in range(segments)]
-    word_ids = loaded.bert_pack_inputs(inputs, seq_length=10)["input_word_ids"].numpy()[0].tolist()
+    length = 10 + (segments - 1) * (_separators(loaded) - 1)
+    word_ids = loaded.bert_pack_inputs(inputs, seq_length=length)["input_word_ids"].numpy()[0].tolist()
     return tuple(word_ids.count(4 + number) for number in range(segments))
 
 

@@ -51,18 +51,18 @@ _DISTILBERT = {"hidden_size": "dim", "num_hidden_layers": "n_layers", "num_atten
 # `pooler_activation`, refuses it.
 _OWN = "keras_bert"
 
+ROBERTA = "roberta", "xlm-roberta", "camembert"  # types that differ in their vocabularies alone
 # What the configs of encoders of BERT's shape do not say, because it is part of their type.
 _IMPLIED: dict[str, dict[str, Any]] = {
     "bert": {},
-    "roberta": {"pad_token_id": 1},
+    **dict.fromkeys(ROBERTA, {"pad_token_id": 1}),
     "electra": {"embedding_size": 128, "pooler_activation": "gelu"},
     "distilbert": {"type_vocab_size": 1, "layer_norm_eps": 1e-12, "pooler_activation": "relu"},
 }
 
 # Why encoders of other types cannot be read.
 _OTHERS = {
-    "albert": "its blocks share their weights, and its vocabulary is one of SentencePiece",
-    **dict.fromkeys(("xlm-roberta", "camembert"), "its vocabulary is one of SentencePiece"),
+    "albert": "its blocks share their weights",
     **dict.fromkeys(("mpnet", "deberta", "deberta-v2"), "its attention depends on relative positions"),
     "modernbert": "its positions are rotations of queries and keys, and its vocabulary is one of byte-level BPE",
 }
@@ -235,7 +235,7 @@ def as_bert(values: dict[str, Any]) -> dict[str, Any]:
         given |= {name: values[own] for name, own in _DISTILBERT.items() if own in values}
     found = implied | given
     rows, padding = found.get("max_position_embeddings", 512), found.get("pad_token_id")
-    if model_type == "roberta" and isinstance(rows, int) and isinstance(padding, int):
+    if model_type in ROBERTA and isinstance(rows, int) and isinstance(padding, int):
         found["max_position_embeddings"] = rows - padding - 1
     return found
 

@@ -9,12 +9,13 @@ import re
 from keras_bert.arguments import Path, did_you_mean
 from keras_bert.errors import InputError, first_line
 from keras_bert.files.digests import file_digest
+from keras_bert.files.paths import MODELS
 
 _WEIGHTS = "model.safetensors"
 # Files that a repository must have; of the vocabularies, one. The weights are downloaded last, so that a cache that has
 # them has the rest too. Pickles and the files of other frameworks are never downloaded.
 _NEEDED = ("config.json", _WEIGHTS)
-_VOCABULARIES = ("vocab.txt", "tokenizer.json")
+_VOCABULARIES = ("vocab.txt", "tokenizer.json", *MODELS)
 _OPTIONAL = ("tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "sentence_bert_config.json")
 
 
@@ -198,7 +199,7 @@ def _download(repository: str) -> str:
         with contextlib.suppress(RemoteEntryNotFoundError):
             hf_hub_download(repository, file, revision=commit)
     if read_tokenizer_files(folder) is None:  # other tokenizers are refused before the weights are downloaded
-        raise InputError(f"{repository}: the repository has neither {' nor '.join(_VOCABULARIES)}; {INSTEAD}")
+        raise InputError(f"{repository}: the repository has none of {', '.join(_VOCABULARIES)}; {INSTEAD}")
     try:
         hf_hub_download(repository, _WEIGHTS, revision=commit)
     except RemoteEntryNotFoundError:

@@ -170,7 +170,7 @@ def test_the_public_api_is_annotated(name):
         classes = [kind for kind in public.__mro__ if kind.__module__.startswith("keras_bert.")]
         functions = [getattr(kind, key) for kind in classes for key in vars(kind)
                      if key in ("__init__", "__call__") or not key.startswith("_")]
-    for function in filter(inspect.isroutine, functions):
+    for function in filter(callable, functions):
         signature = inspect.signature(function)
         missing = [parameter.name for parameter in signature.parameters.values()
                    if parameter.annotation is parameter.empty and parameter.name != "self"

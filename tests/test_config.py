@@ -74,9 +74,10 @@ def test_reads_what_transformers_writes(tmp_path):
     ({"vocab_size": "many"}, ["vocab_size", "many"]),
     ({"layer_norm_eps": -1.0}, ["layer_norm_eps", "positive"]),
     ({"pad_token_id": 99999}, ["pad_token_id", "99999"]),
-    ({"model_type": "albert"}, ["model_type must be one of bert, roberta, electra, distilbert; got 'albert': its block",
+    ({"model_type": "albert"}, ["model_type must be one of bert, roberta, xlm-roberta, camembert, electra, distilbert; "
+                                "got 'albert': its blocks",
                                 "; use transformers or KerasHub for it, or one of the encoders that `keras-bert "]),
-    ({"model_type": "xlm-roberta"}, ["got 'xlm-roberta': its vocabulary is one of SentencePiece"]),
+    ({"model_type": "mpnet"}, ["got 'mpnet': its attention depends on relative positions"]),
     ({"model_type": "modernbert"}, ["got 'modernbert': its positions are rotations", "byte-level BPE"]),
     ({"model_type": "roberta", "max_position_embeddings": 1}, ["max_position_embeddings must be at least 1", "got 0"]),
     ({"model_type": ["gpt2"]}, ["got ['gpt2']: it is another architecture; use transformers or KerasHub"]),

@@ -387,7 +387,6 @@ def other_vocabulary(folder, name, content):
 
 
 @pytest.mark.parametrize("model,words", [
-    ({"type": "WordLevel", "vocab": {"a": 0}}, "got 'WordLevel'"),
     ({"type": "BPE", "vocab": {"a": 0}, "merges": []}, "got 'BPE', which is that of byte-level BPE"),
 ])
 def test_other_vocabularies_are_refused(tmp_path, model, words):
@@ -415,11 +414,11 @@ def test_what_is_refused_needs_no_library(tmp_path, run, monkeypatch, command):
 
     change_json(folder / "tokenizer_config.json", strange=1)
     check("does not know 'strange'")
-    other_vocabulary(folder, "tokenizer.json", {"model": {"type": "WordLevel"}})
-    check("got 'WordLevel'")
-    (folder / "tokenizer.json").rename(folder / "spiece.model")
-    check(torch if command[0] == "convert" else "spiece.model: must be a model of SentencePiece; it is damaged")
-    (folder / "spiece.model").unlink()
+    other_vocabulary(folder, "tokenizer.json", {"model": {"type": "BPE"}})
+    check("got 'BPE'")
+    (folder / "tokenizer.json").rename(folder / "merges.txt")
+    check(torch if command[0] == "convert" else "merges.txt: the vocabulary must be one of WordPiece")
+    (folder / "merges.txt").unlink()
     check(torch if command[0] == "convert" else "is missing next to the weights; copy the model's")
 
 

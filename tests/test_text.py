@@ -251,8 +251,8 @@ def steps(**values):
     (of_class("KoBertTokenizer"), "tokenizer_config.json: 'tokenizer_class' must be BertTokenizer or .*; got 'KoBert"),
     (of_class("BertJapaneseTokenizer", "config.json"), "config.json: 'tokenizer_class' must be BertTokenizer or "),
     (of_class("XLMRobertaTokenizer"), "got 'XLMRobertaTokenizer', which splits texts in another way"),
-    (steps(model={"type": "Unigram", "vocab": [["▁a", -1.0]]}, normalizer=None),
-     "tokenizer.json: model: 'type' must be WordPiece; got 'Unigram'"),
+    (steps(model={"type": "BPE", "vocab": {"a": 0}}, normalizer=None),
+     "tokenizer.json: model: 'type' must be WordPiece; got 'BPE'"),
     (steps(normalizer={"type": "NFC"}), "in tokenizer.json must be BertNormalizer, .*, not NFC, BertPreTokenizer"),
 ])
 def test_another_tokenizer_is_refused(folder, run, tmp_path, write, words):

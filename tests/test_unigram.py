@@ -175,6 +175,7 @@ def write(folder, files):
     return folder
 
 
+SPIECE = "spiece.model"
 OF_XLM_R = {"tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer"} | SETTINGS}
 OF_ROBERTA = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
 ONE_SEPARATOR = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1",
@@ -182,7 +183,7 @@ ONE_SEPARATOR = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A
 # Files; the model; [PAD], [UNK], [CLS], [SEP] and [MASK]; the number of separators, and segments.
 LAYOUTS = {
     "XLM-R": (lambda: {"sentencepiece.bpe.model": model_file("identity")} | OF_XLM_R, "identity", XLM_R, 2, False),
-    "SKT": (lambda: {"spiece.model": model_file()}, "nfkc", KOBERT, 1, True),
+    "SKT": (lambda: {SPIECE: model_file()}, "nfkc", KOBERT, 1, True),
     "users of KoBERT": (lambda: {"tokenizer_78b3253a26.model": model_file(), "vocab.txt": "\n".join(
         sorted(model_of("nfkc").pieces))}, "nfkc", KOBERT, 1, True),
     "json": (lambda: {"tokenizer.json": stored()} | OF_XLM_R, "nfkc", XLM_R, 2, False),
@@ -247,24 +248,24 @@ def changed(**values):
 
 
 @pytest.mark.parametrize("files,words", [
-    (lambda: {"a.model": model_file(trainer=(3, 2))}, "model_type must be unigram; got BPE"),
-    (lambda: {"a.model": model_file(trainer=(35, 1))}, "byte_fallback must be False; got True"),
-    (lambda: {"a.model": model_file(trainer=(24, 1))}, "treat_whitespace_as_suffix must be False; got True"),
-    (lambda: {"a.model": model_file(normalizer=(3, 0))}, "add_dummy_prefix must be True; got False"),
-    (lambda: {"a.model": model_file(normalizer=(4, 0))}, "remove_extra_whitespaces must be True; got False"),
-    (lambda: {"a.model": model_file(kind=4)}, "a.model: must not have pieces that are user-defined; got "),
-    (lambda: {"a.model": model_file(kind=6)}, "a.model: must not have pieces that are byte; got "),
-    (lambda: {"a.model": model_file(piece="▁a▁b")}, "piece 10 must have U+2581 at its start alone; got "),
-    (lambda: {"a.model": model_file(at=2, piece="x")}, "the special tokens [CLS] are not among its pieces; name"),
-    (lambda: {"a.model": (FOLDER / "identity.model").read_bytes()}, "the special tokens [PAD], [UNK], [CLS], [SEP]"),
-    (lambda: {"a.model": model_file()[:5000]}, "must be a model of SentencePiece; it is damaged"),
-    (lambda: {"a.model": b"version https://git-lfs"}, "must be a model of SentencePiece; it is damaged"),
-    (lambda: {"a.model": model_file(charsmap=b"abc" * 9)}, "a.model: precompiled_charsmap is damaged; copy the"),
-    (lambda: {"a.model": model_file(charsmap=model_of("nfkc").charsmap[:9999])}, "precompiled_charsmap is damaged"),
-    (lambda: {"a.model": model_file(), "b.model": b""}, "must have one .model file; got a.model, b.model; remove"),
-    (lambda: {"a.model": model_file(), "vocab.txt": "\n".join(KOBERT)}, "must have all pieces of a.model; '▁' is"),
-    (lambda: {"a.model": model_file(), "tokenizer_config.json": {"do_lower_case": True}}, "'do_lower_case' must be "),
-    (lambda: {"a.model": model_file(), "tokenizer_config.json": {"tokenizer_class": "AlbertTokenizer"}}, "'tokenizer_"),
+    (lambda: {SPIECE: model_file(trainer=(3, 2))}, "model_type must be unigram; got BPE"),
+    (lambda: {SPIECE: model_file(trainer=(35, 1))}, "byte_fallback must be False; got True"),
+    (lambda: {SPIECE: model_file(trainer=(24, 1))}, "treat_whitespace_as_suffix must be False; got True"),
+    (lambda: {SPIECE: model_file(normalizer=(3, 0))}, "add_dummy_prefix must be True; got False"),
+    (lambda: {SPIECE: model_file(normalizer=(4, 0))}, "remove_extra_whitespaces must be True; got False"),
+    (lambda: {SPIECE: model_file(kind=4)}, "spiece.model: must not have pieces that are user-defined; got "),
+    (lambda: {SPIECE: model_file(kind=6)}, "spiece.model: must not have pieces that are byte; got "),
+    (lambda: {SPIECE: model_file(piece="▁a▁b")}, "piece 10 must have U+2581 at its start alone; got "),
+    (lambda: {SPIECE: model_file(at=2, piece="x")}, "the special tokens [CLS] are not among its pieces; name"),
+    (lambda: {SPIECE: (FOLDER / "identity.model").read_bytes()}, "the special tokens [PAD], [UNK], [CLS], [SEP]"),
+    (lambda: {SPIECE: model_file()[:5000]}, "must be a model of SentencePiece; it is damaged"),
+    (lambda: {SPIECE: b"version https://git-lfs"}, "must be a model of SentencePiece; it is damaged"),
+    (lambda: {SPIECE: model_file(charsmap=b"abc" * 9)}, "spiece.model: precompiled_charsmap is damaged; copy the"),
+    (lambda: {SPIECE: model_file(charsmap=model_of("nfkc").charsmap[:9999])}, "precompiled_charsmap is damaged"),
+    (lambda: {SPIECE: model_file(), "tokenizer.model": b""}, "must have one .model file; got "),
+    (lambda: {SPIECE: model_file(), "vocab.txt": "\n".join(KOBERT)}, "all pieces of spiece.model; '▁' is missing"),
+    (lambda: {SPIECE: model_file(), "tokenizer_config.json": {"do_lower_case": True}}, "'do_lower_case' must be "),
+    (lambda: {SPIECE: model_file(), "tokenizer_config.json": {"tokenizer_class": "AlbertTokenizer"}}, "'tokenizer_"),
     (lambda: changed(model={"type": "Unigram", "vocab": [["a", 0.0]], "byte_fallback": True}), "'byte_fallback' "),
     (lambda: changed(model={"type": "Unigram", "vocab": {"a": 0}}), "'vocab' must be a list; got"),
     (lambda: changed(model={"type": "Unigram", "vocab": [["a"]]}), "'vocab' must be a list of pieces "),

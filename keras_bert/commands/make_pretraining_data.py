@@ -1,9 +1,9 @@
 """`keras-bert make-pretraining-data`."""
 
-import os
 from typing import Literal
 
-from keras_bert.arguments import Count, Normalization, Seed, not_none
+from keras_bert.arguments import Count, Normalization, Seed
+from keras_bert.commands.tokenizers import find_tokenizer
 from keras_bert.errors import InputError
 from keras_bert.terminal import ProgressLine, stoppable
 
@@ -46,24 +46,14 @@ def run(input: list[str], vocab: str, output: str, text_column: str = "text", sp
         overwrite: Replace the output.
     """
     from keras_bert.files.paths import find_texts
-    from keras_bert.presets import find_vocabulary
     from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
-    from keras_bert.text import BertTokenizer, Tokenizer, load_tokenizer
 
     if beam_args and not beam:
         raise InputError("--beam_args needs --beam")
     settings = PretrainingSettings(
         max_length, max_predictions_per_seq, next_sentence, masking, whole_word_mask, dupe_factor, seed)
-    rules = not_none(
-        lower_case=lower_case, strip_accents=strip_accents, split_cjk=split_cjk, normalization=normalization)
-    vocab = find_vocabulary(vocab)
-    if not os.path.isdir(vocab):
-        tokenizer: Tokenizer = BertTokenizer(vocab, **{"lower_case": None} | rules)
-    elif rules:
-        raise InputError(f"{', '.join(f'--{name}' for name in rules)}: only for a vocab.txt; "
-                         f"the folder {vocab} has its own tokenizer settings")
-    else:
-        tokenizer = load_tokenizer(vocab)
+    tokenizer = find_tokenizer(vocab, lower_case=lower_case, strip_accents=strip_accents, split_cjk=split_cjk,
+                               normalization=normalization)
     with stoppable("stopped; nothing was written"), ProgressLine("examples") as progress:
         made = make_pretraining_data(
             find_texts(input), tokenizer, output, settings, text_column=text_column, split_sentences=split_sentences,

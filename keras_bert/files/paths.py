@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from keras_bert.arguments import Path
 from keras_bert.errors import InputError, Option, first_line
 
+MODELS = "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"  # of SentencePiece, as transformers names them
 SAVED_MODEL = "saved_model.pb"
 
 

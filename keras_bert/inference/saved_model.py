@@ -27,7 +27,9 @@ from keras_bert.tasks import TASKS, Embed, Span, read_labels, restored
 from keras_bert.tasks.base import Display
 
 _MARK = "keras_bert_row_wise.json"
-_SMALL = "saved_model.pb", "assets/vocab.txt", "assets/labels.json", "assets/bert_config.json"  # compared when loaded
+_VOCABULARIES = "vocab.txt", "tokenizer.json"  # assets, one of which an export has
+# Files that are compared when loaded.
+_SMALL = "saved_model.pb", *(f"assets/{name}" for name in (*_VOCABULARIES, "labels.json", "bert_config.json"))
 _BATCH = 32  # texts that `Exported` answers in a call
 
 tf.get_logger().setLevel("ERROR")  # hides that the loader below is deprecated
@@ -65,7 +67,7 @@ class SavedModel(ServedModel):
             mark = _read_mark(path)
             marked = set(mark["signatures"])
             self._config = _asset(path, "bert_config.json", {})
-            tokens = _asset(path, "vocab.txt", "", read=lambda file: file.read())
+            tokens = "".join(_asset(path, name, "", read=lambda file: file.read()) for name in _VOCABULARIES)
             in_json = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
             super().__init__(
                 signatures, {name: MessageToDict(signature, **in_json) for name, signature in infos.items()},

@@ -7,6 +7,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 
+from keras_bert.text.charsmap import META
 from keras_bert.text.tokenizer import Tokenizer
 
 _CACHED = 1024  # texts; the context of a question usually occurs several times in a row
@@ -14,13 +15,12 @@ _MOST_FREQUENT = 5  # unknown words that are named
 _SHOWN = 40  # characters of a name
 MAX_UNKNOWN = 0.05  # of the tokens
 # Words with a letter, no digit, and nothing of scripts without spaces between words (Thai, Lao, Burmese, Khmer, kana),
-# in linear time; and the maximum share of these that are split into three or more tokens. Measured shares, and tokens
+# in linear time. `Tokenizer.max_split` is for these. Measured shares of those in three or more tokens, and tokens
 # per word: English texts 0.00 to 0.06 (1.0 to 1.2) with Google's uncased English vocabulary, 0.02 to 0.09 (1.1 to 1.4)
 # with the multilingual one, 0.29 to 0.50 (2.1 to 2.7) with KoELECTRA's; Korean 0.07 to 0.22 (1.4 to 1.9) with
 # KoELECTRA's, 0.28 to 0.51 (2.2 to 2.7) with the multilingual one, 0.58 to 0.75 with the English one; German 0.15 to
 # 0.18 (1.6) with the multilingual one, 0.29 to 0.33 (2.0 to 2.2) with the English one.
 _WORD = re.compile(r"(?=\D*[^\W\d])[^\d\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff]+")
-_MAX_SPLIT = 0.25
 
 
 class Coverage:
@@ -52,7 +52,7 @@ class Coverage:
         words = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_MOST_FREQUENT]
         tokens = sum(count * self._tokens[word] for word, count in self._words.items())
         return counts.total() / max(tokens, 1), {
-            shorten(unicodedata.normalize("NFC", word)): count for word, count in words}
+            shorten(unicodedata.normalize("NFC", word.removeprefix(META))): count for word, count in words}
 
     def tokens_per_word(self) -> tuple[float, float]:
         """Returns the mean number of tokens of the words with letters, and the share of those with three or more."""
@@ -68,7 +68,7 @@ class Coverage:
             found.append(f"{share:.1%} of the tokens are {unknown}, most often {describe(words)}; use a model for this "
                          f"language, and check its lower_case, which is {self._tokenizer.rules.lower_case}")
         rate, share = self.tokens_per_word()
-        if share > _MAX_SPLIT:
+        if share > self._tokenizer.max_split:
             found.append(f"{share:.0%} of the words are split into three or more tokens ({rate:.1f} tokens per word; "
                          "1.0 to 1.9 if the vocabulary fits); use a model for this language")
         return found

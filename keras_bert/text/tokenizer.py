@@ -59,6 +59,7 @@ class Tokenizer(abc.ABC):
     separators = 1  # number of [SEP] between the texts of a pair
     starts_word: np.ndarray  # True for tokens that begin a word: bool [vocabulary]
     is_special: np.ndarray  # True for [CLS] and the like: bool [vocabulary]
+    max_split = 0.25  # share of the words in three or more tokens above which a vocabulary does not fit their language
     max_word_length = sys.maxsize  # number of characters; longer words become [UNK]
 
     def __init__(self, vocabulary: list[str], ids: dict[str, int], special: Sequence[str], rules: Normalizer,

@@ -3,7 +3,6 @@
 import functools
 import hashlib
 import itertools
-import json
 import os
 from collections.abc import Collection, Sequence
 from typing import Any, Self
@@ -45,6 +44,7 @@ class UnigramTokenizer(Tokenizer):
 
     files = TOKENIZER, CONFIG
     can_normalize = False
+    max_split = 1.0  # words include punctuation, so the share says little
     rules: Charsmap
 
     def __init__(self, pieces: list[str], scores: Sequence[float], special: Sequence[str], hidden: Collection[int] = (),
@@ -124,7 +124,7 @@ class UnigramTokenizer(Tokenizer):
         if length is not None:
             fast.enable_truncation(length, direction=self.truncation_side)
         fast.enable_padding(pad_id=self.pad_id, pad_token=special["pad_token"])
-        write_json(os.path.join(folder, TOKENIZER), json.loads(fast.to_str()))
+        fast.save(os.path.join(folder, TOKENIZER), pretty=False)
         names = ["input_ids", *["token_type_ids"] * self.has_segments, "attention_mask"]
         settings = {"tokenizer_class": "PreTrainedTokenizerFast", "truncation_side": self.truncation_side,
                     "model_input_names": names} | special

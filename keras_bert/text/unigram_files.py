@@ -9,6 +9,7 @@ from typing import Any
 
 from keras_bert.errors import InputError
 from keras_bert.files.json_files import Record, all_differences
+from keras_bert.files.paths import MODELS
 from keras_bert.text.charsmap import META, Charsmap
 from keras_bert.text.sentencepiece_model import Kind, read_model
 from keras_bert.text.vocabulary import read_tokens
@@ -23,7 +24,8 @@ _STEPS = "Precompiled, which may be followed by steps that remove spaces, then p
 
 def find_model(folder: str) -> str | None:
     """Returns the path of the `.model` file in a folder, or None if there is none."""
-    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.model")))
+    paths = [path for name in (*MODELS, "tokenizer_*.model")  # as SKT and transformers name them
+             for path in sorted(glob.glob(os.path.join(glob.escape(folder), name)))]
     if len(paths) > 1:
         raise InputError(f"{folder}: must have one .model file; got {', '.join(map(os.path.basename, paths))}; remove "
                          "those that are not the tokenizer's")

@@ -143,8 +143,7 @@ def _make_model(source: Source, task: Task, options: Options, total_steps: int, 
 
 def _check_fit(source: Source, options: Options) -> None:
     config, tokens = source.config, len(source.needed_tokenizer().vocabulary)
-    is_padded = config.vocab_size % 8 == 0 and config.vocab_size - tokens < _MOST_PADDING
-    if tokens != config.vocab_size and not is_padded:
+    if not 0 <= config.vocab_size - tokens < _MOST_PADDING:
         raise InputError(f"{source.path}: vocab.txt or tokenizer.json must have as many tokens as the config's "
                          f"vocab_size ({config.vocab_size}); got {tokens}: use the model's own")
     for name, value, most in (("freeze_blocks", options.freeze_blocks, "num_hidden_layers"),

@@ -182,7 +182,7 @@ def _tensors(weights: Weights, model: ModelType) -> dict[str, np.ndarray]:
         _, row = tensors.pop("bert.embeddings.segment_embeddings.embeddings")
         name, positions = tensors[key := "bert.embeddings.position_embeddings.embeddings"]
         tensors[key] = name, positions + row[:1]
-    prefix = "" if weights.kind == ENCODER else f"{model.name}."
+    prefix = "" if weights.kind == ENCODER else f"{model.prefix}."
     head = {} if model.has_pooler else POOLER
     return {f"{prefix if name.startswith('bert.') and name not in head else ''}{stored_name}": array
             for name, (stored_name, array) in tensors.items()}
@@ -214,7 +214,7 @@ def variant(weights: Weights) -> Format:
 
 def _plain_name(key: str, model: ModelType) -> str:
     """Removes the prefix that models with heads add, and replaces old names by the current ones."""
-    key = key.removeprefix(f"{model.name}.").replace("LayerNorm.gamma", "LayerNorm.weight")
+    key = key.removeprefix(f"{model.prefix}.").replace("LayerNorm.gamma", "LayerNorm.weight")
     return key.replace("LayerNorm.beta", "LayerNorm.bias")
 
 

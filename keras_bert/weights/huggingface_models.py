@@ -38,9 +38,10 @@ _CLASSES = {"encoder": "Model", "pretraining": "ForPreTraining", "masked_lm": "F
 
 @dataclasses.dataclass(frozen=True)
 class ModelType:
-    """A `model_type` of transformers. Its models with heads have the encoder's weights under this name."""
+    """A `model_type` of transformers."""
 
     name: str
+    prefix: str  # of the encoder's weights in models with heads
     classes: str  # how the names of its classes begin
     layers: Names  # its names of our layers, as for `Table`
     of_kind: Mapping[str, Names] = dataclasses.field(default_factory=dict)  # the other names in models of a kind
@@ -75,19 +76,20 @@ class ModelType:
 
 TYPES: dict[Any, ModelType] = {one.name: one for one in (
     ModelType(
-        "bert", "Bert", _ENCODER | _HEADS | {
+        "bert", "bert", "Bert", _ENCODER | _HEADS | {
             "bert.pooler": "pooler.dense", "mlm.dense": "cls.predictions.transform.dense",
             "mlm.norm": "cls.predictions.transform.LayerNorm", "mlm.bias": "cls.predictions.bias",
             "next_sentence": "cls.seq_relationship"},
         has_next_sentence=True, has_pooler=True, tied="cls.predictions.decoder"),
-    ModelType(
-        "roberta", "Roberta", _ENCODER | _HEADS | {
+    *(ModelType(
+        name, "roberta", classes, _ENCODER | _HEADS | {
             "bert.pooler": "pooler.dense", "mlm.dense": "lm_head.dense", "mlm.norm": "lm_head.layer_norm",
             "mlm.bias": "lm_head.bias"},
         of_kind={"classification": _TWO_LAYERS, "regression": _TWO_LAYERS}, begins_after_padding=True,
-        tied="lm_head.decoder", mlm_activation="gelu"),
+        tied="lm_head.decoder", mlm_activation="gelu")
+      for name, classes in (("roberta", "Roberta"), ("xlm-roberta", "XLMRoberta"), ("camembert", "Camembert"))),
     ModelType(
-        "electra", "Electra", _ENCODER | _HEADS | _TWO_LAYERS | {
+        "electra", "electra", "Electra", _ENCODER | _HEADS | _TWO_LAYERS | {
             "bert.embeddings.projection": "embeddings_project", "mlm.dense": "generator_predictions.dense",
             "mlm.norm": "generator_predictions.LayerNorm", "mlm.bias": "generator_lm_head.bias"},
         of_kind={"token_classification": {"classifier": "classifier"},
@@ -96,7 +98,7 @@ TYPES: dict[Any, ModelType] = {one.name: one for one in (
         dropout={"multiple_choice": "summary_last_dropout"},
         summary={"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}),
     ModelType(
-        "distilbert", "DistilBert", _EMBEDDINGS | _HEADS | {
+        "distilbert", "distilbert", "DistilBert", _EMBEDDINGS | _HEADS | {
             "bert.blocks.{i}.attention.query": "transformer.layer.{i}.attention.q_lin",
             "bert.blocks.{i}.attention.key": "transformer.layer.{i}.attention.k_lin",
             "bert.blocks.{i}.attention.value": "transformer.layer.{i}.attention.v_lin",
