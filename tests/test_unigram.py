@@ -106,6 +106,13 @@ def test_words_of_20000_characters():
         assert_same_offsets(*both("nfkc"), [unit * 20_000, "a b"])
 
 
+def test_unknown_characters_score_10_less_than_the_worst_piece_of_texts():
+    pieces = {"▁": -1, "ab": -9, "c": -9, "bc": -1, "de": -9, "fg": -9, "hi": -9, "efghi": -1}
+    tokenizer, graph = with_graph(UnigramTokenizer([*XLM_R, *pieces], [-50.0] * 5 + [*pieces.values()], XLM_R))
+    assert tokenizer.tokenize("abc defghi aad") == ["▁", "ab", "c", "▁", "d", "efghi", "▁", "aad"]
+    assert_same_offsets(tokenizer, graph, ["abc defghi aad", "xabc", "x x\u0301x a"])
+
+
 def test_surrogates_become_the_replacement_character():
     for tokenizer, _ in map(both, ("nfkc", "identity")):
         assert tokenizer.ids(["a\ud800b", "\udfff"]) == tokenizer.ids(["a\ufffdb", "\ufffd"])
