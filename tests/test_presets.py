@@ -255,7 +255,7 @@ VOCABULARIES = {"minilm": 30522, "bert-tiny": 30522, "bert-base-uncased": 30522,
                 "distilbert-base-multilingual-cased": 119547, "multilingual-e5-small": 250037, "kobert": 8002,
                 "multilingual-e5-base": 250002, "multilingual-e5-large": 250002, "xlm-roberta-base": 250002,
                 "kure-v1": 250002}
-XLM_R = {"multilingual-e5-base": 514, "multilingual-e5-large": 514, "xlm-roberta-base": 514, "kure-v1": 8194}  # positions
+XLM_R = {"multilingual-e5-base": 514, "multilingual-e5-large": 514, "xlm-roberta-base": 514, "kure-v1": 8194}  # rows
 NARROW = {"koelectra-small-v3": 128}  # the width of its embeddings
 
 
