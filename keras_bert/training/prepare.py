@@ -143,7 +143,8 @@ def _make_model(source: Source, task: Task, options: Options, total_steps: int, 
 
 def _check_fit(source: Source, options: Options) -> None:
     config, tokens = source.config, len(source.needed_tokenizer().vocabulary)
-    if not 0 <= config.vocab_size - tokens < _MOST_PADDING:
+    rest = config.vocab_size - tokens
+    if not 0 <= rest < _MOST_PADDING or (config.vocab_size % 8 and rest > config.vocab_size / 1000):
         raise InputError(f"{source.path}: vocab.txt or tokenizer.json must have as many tokens as the config's "
                          f"vocab_size ({config.vocab_size}); got {tokens}: use the model's own")
     for name, value, most in (("freeze_blocks", options.freeze_blocks, "num_hidden_layers"),
