@@ -81,7 +81,6 @@ def test_graph(name, splits):
 @pytest.mark.parametrize("name,splits", BOTH)
 @hypothesis.given(st.lists(st.text(), max_size=5))
 def test_graph_of_any_texts(name, splits, texts):
-    texts = [text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") for text in texts]
     assert_same_offsets(*both(name, splits), texts)
 
 
@@ -94,8 +93,7 @@ def test_graph_of_every_character(splits):
     assert_same_offsets(*both("nfkc", splits), texts)
 
 
-@pytest.mark.parametrize("texts", [[], [""], [" \u3000"], ["", "a", ""], 64 * [""], TEXTS[:1], TEXTS[-63:], TEXTS[-64:],
-                                   TEXTS[200:265]], ids=len)
+@pytest.mark.parametrize("texts", [[], ["", "a", ""], 64 * [""], TEXTS[:1], TEXTS[-63:], TEXTS[200:265]], ids=len)
 def test_batches(texts):
     tokenizer, graph = both("nfkc")
     assert run(graph, texts)[0] == tokenizer.ids(texts)
@@ -211,8 +209,8 @@ def test_layouts(layout, tmp_path):
     ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
     pieces = [special[1] if index == both(name)[0].unk_id else piece
               for index, piece in enumerate(model_of(name).pieces)]
-    split = tokenizer.rules.splits_white_space
-    for text, found, recorded in zip(TEXTS, tokenizer.ids(TEXTS), both(name, split)[0].ids(TEXTS), strict=True):
+    expected = both(name, tokenizer.rules.splits_white_space)[0].ids(TEXTS)
+    for text, found, recorded in zip(TEXTS, tokenizer.ids(TEXTS), expected, strict=True):
         assert found == [ids[pieces[index]] for index in recorded], ascii(text)
     assert [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id] == [
         ids[name] for name in special]
@@ -221,8 +219,7 @@ def test_layouts(layout, tmp_path):
     first = len(a) + 1 + separators if has_segments else len(packed)
     assert tokenizer.pack(["날씨 알려줘"], ["the weather"]) == [(packed, first)]
 
-    (tmp_path / "saved").mkdir()
-    tokenizer.save(tmp_path / "saved")
+    tokenizer.save(write(tmp_path / "saved", {}))
     again = load_tokenizer(tmp_path / "saved")
     assert again.settings() == tokenizer.settings() and again.ids(TEXTS) == tokenizer.ids(TEXTS)
     assert again.vocabulary == tokenizer.vocabulary and again.hidden == tokenizer.hidden
@@ -237,8 +234,7 @@ def test_layouts(layout, tmp_path):
 
 @pytest.mark.peers
 def test_transformers_reads_it(layout, tmp_path):
-    (tmp_path / "saved").mkdir()
-    layout[0].save_for_transformers(tmp_path / "saved", 16)
+    layout[0].save_for_transformers(write(tmp_path / "saved", {}), 16)
     peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
     for pairs, length in (None, 16), (PLAIN[::-1], 256):
         got = peer(PLAIN, pairs, truncation=True, max_length=length)["input_ids"]
@@ -257,16 +253,12 @@ def changed(**values):
 @pytest.mark.parametrize("files,words", [
     (lambda: {SPIECE: model_file(trainer=(3, 2))}, "model_type must be unigram; got BPE"),
     (lambda: {SPIECE: model_file(trainer=(35, 1))}, "byte_fallback must be False; got True"),
-    (lambda: {SPIECE: model_file(trainer=(24, 1))}, "treat_whitespace_as_suffix must be False; got True"),
     (lambda: {SPIECE: model_file(normalizer=(3, 0))}, "add_dummy_prefix must be True; got False"),
-    (lambda: {SPIECE: model_file(normalizer=(4, 0))}, "remove_extra_whitespaces must be True; got False"),
     (lambda: {SPIECE: model_file(kind=4)}, "spiece.model: must not have pieces that are user-defined; got "),
     (lambda: {SPIECE: model_file(kind=6)}, "spiece.model: must not have pieces that are byte; got "),
     (lambda: {SPIECE: model_file(piece="▁a▁b")}, "piece 10 must have U+2581 at its start alone; got "),
     (lambda: {SPIECE: model_file(at=2, piece="x")}, "the special tokens [CLS] are not among its pieces; name"),
-    (lambda: {SPIECE: (FOLDER / "identity.model").read_bytes()}, "the special tokens [PAD], [UNK], [CLS], [SEP]"),
     (lambda: {SPIECE: model_file()[:5000]}, "must be a model of SentencePiece; it is damaged"),
-    (lambda: {SPIECE: b"version https://git-lfs"}, "must be a model of SentencePiece; it is damaged"),
     (lambda: {SPIECE: model_file(charsmap=b"abc" * 9)}, "spiece.model: precompiled_charsmap is damaged; copy the"),
     (lambda: {SPIECE: model_file(charsmap=model_of("nfkc").charsmap[:9999])}, "precompiled_charsmap is damaged"),
     (lambda: {SPIECE: model_file(), "tokenizer.model": b""}, "must have one .model file; got "),
@@ -274,8 +266,6 @@ def changed(**values):
     (lambda: {SPIECE: model_file(), "tokenizer_config.json": {"do_lower_case": True}}, "'do_lower_case' must be "),
     (lambda: {SPIECE: model_file(), "tokenizer_config.json": {"tokenizer_class": "AlbertTokenizer"}}, "'tokenizer_"),
     (lambda: changed(model={"type": "Unigram", "vocab": [["a", 0.0]], "byte_fallback": True}), "'byte_fallback' "),
-    (lambda: changed(model={"type": "Unigram", "vocab": {"a": 0}}), "'vocab' must be a list; got"),
-    (lambda: changed(model={"type": "Unigram", "vocab": [["a"]]}), "'vocab' must be a list of pieces "),
     (lambda: changed(model={"type": "Unigram", "vocab": [["a", -1.0]]}, added_tokens=[]), "the special tokens <pad>, "),
     (lambda: {"tokenizer.json": stored(more=normalizers.Lowercase())} | OF_XLM_R, "the steps must be Precompiled, "),
     (lambda: changed(pre_tokenizer={"type": "ByteLevel"}), "got Precompiled, Replace, ByteLevel"),
@@ -311,8 +301,7 @@ TASKS = {
                          indirect=["layout"])
 def test_tasks(layout, task, tmp_path):
     config = dataclasses.replace(TINY, vocab_size=len(layout[0].vocabulary))
-    (tmp_path / "encoder").mkdir()
-    native.write_model(randomize(BertLayer(config)), layout[0], tmp_path / "encoder")
+    native.write_model(randomize(BertLayer(config)), layout[0], write(tmp_path / "encoder", {}))
     model = finetune(TASKS[task], TASKS[task], model=tmp_path / "encoder", output=tmp_path / "model", task=task,
                      epochs=1, batch_size=2, max_length=80)
     assert model.tokenizer.settings() == layout[0].settings()
