@@ -22,8 +22,8 @@ from test_rules import hard_texts
 REAL = pathlib.Path(__file__).parent / "data/real"
 FOLDER = pathlib.Path(__file__).parent / "data/unigram"
 MODELS = {
-    "nfkc": {"vocab_size": 1200, "unk_piece": "[UNK]", "pad_id": 1, "pad_piece": "[PAD]", "bos_id": -1, "eos_id": -1,
-             "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]},
+    "nfkc": {"vocab_size": 2000, "character_coverage": 0.98, "unk_piece": "[UNK]", "pad_id": 1, "pad_piece": "[PAD]",
+             "bos_id": -1, "eos_id": -1, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]},
     "identity": {"vocab_size": 600, "normalization_rule_name": "identity", "character_coverage": 0.98},
 }
 RUNS = [unit * count for unit in "ㅋㅠ.!-가aㅏ~…" for count in (2, 3, 4, 5, 11)]

@@ -1,16 +1,20 @@
 """Models under another vocabulary, or with fewer positions."""
 
+import dataclasses
 import shutil
 
 import numpy as np
 import pytest
+import test_unigram
 from keras import ops
 
 from keras_bert.convert import conversion, convert, load_pretrained, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
-from keras_bert.text import BertTokenizer, load_vocabulary, save_vocabulary
+from keras_bert.text import BertTokenizer, load_tokenizer, load_vocabulary, save_vocabulary
+from keras_bert.weights import native
+from keras_bert.weights.format import Weights
 from keras_bert.weights.kinds import variable
 
 from conftest import REAL, TINY, TINY_VOCABULARY, randomize, write_huggingface
@@ -162,3 +166,28 @@ def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
     assert tokens[0] == tokens[1] and known.issuperset(tokens[0])
     for got, wanted in zip(encode(mapped, texts), encode(minilm, texts), strict=True):
         np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", ["WordPiece", "unigram"])
+def test_the_tokens_of_texts_are_kept(kind, tmp_path):
+    """Their vectors are the same to the bit. Every twentieth line is held out."""
+    tokenizer = BertTokenizer(TINY_VOCABULARY) if kind == "WordPiece" else test_unigram.both("nfkc")[0]
+    texts = TEXTS if kind == "WordPiece" else ["오늘은 날씨가 좋다", "the film", "ㅋㅋㅋ 123"]
+    other = "stop my song" if kind == "WordPiece" else "전혀 다른 이야기를 하는 영화입니다"
+    config = dataclasses.replace(TINY, vocab_size=len(tokenizer.vocabulary) + 1, pad_token_id=tokenizer.pad_id)
+    before = BertLayer(config)
+    native.write(Weights.of(before, tokenizer), tmp_path)
+    (tmp_path / "texts.txt").write_text("\n".join([texts[0], *19 * texts[:1], other, *texts[1:]]), encoding="utf-8")
+    lines = []
+    convert(tmp_path, tmp_path / "out", "keras_bert", keep_tokens_of=[f"{tmp_path}/texts.txt"], report=lines.append)
+    kept = load_tokenizer(tmp_path / "out")
+    vectors = [[ops.convert_to_numpy(output) for output in layer(of(texts))] for layer, of in (
+        (before, tokenizer), (BertLayer.from_pretrained(tmp_path / "out"), kept))]
+    for first, second in zip(*vectors, strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert [*map(kept.tokenize, texts)] == [*map(tokenizer.tokenize, texts)]
+    assert {token for token, is_one in zip(tokenizer.vocabulary, tokenizer.is_special | tokenizer.is_character)
+            if is_one} <= set(kept.vocabulary) < set(tokenizer.vocabulary)
+    size, count = len(tokenizer.vocabulary) + 1, len(kept.vocabulary)
+    assert any(line.startswith(f"kept {count:,} of {size:,} rows of the word embeddings: ") for line in lines)
+    assert any(line.startswith("50.0% of 2 held-out lines have other tokens; the cosine") for line in lines)

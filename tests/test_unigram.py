@@ -79,6 +79,7 @@ def test_graph(name, splits):
 
 
 @pytest.mark.parametrize("name,splits", BOTH)
+@hypothesis.settings(deadline=None)
 @hypothesis.given(st.lists(st.text(), max_size=5))
 def test_graph_of_any_texts(name, splits, texts):
     assert_same_offsets(*both(name, splits), texts)
@@ -128,7 +129,8 @@ def test_offsets(name, splits):
             for index, (start, end) in zip(tokens.ids, spans):
                 part = tokenizer.rules.normalize(text[start:end]).replace(META, "").translate(ORIGINAL)
                 piece = tokenizer.vocabulary[index].replace(META, "")
-                assert index == tokenizer.unk_id or piece == part or piece in part and end == start + 1, ascii(text)
+                is_of_one = piece in part and len(part) > end - start  # of a character that becomes several
+                assert index == tokenizer.unk_id or piece == part or is_of_one, ascii(text)
 
 
 # Folders
@@ -320,10 +322,11 @@ def test_tasks(layout, task, tmp_path):
 def test_words_are_masked_whole():
     tokenizer = both("nfkc")[0]
     ids = np.array([[tokenizer.cls_id, *tokenizer.ids([" ".join(PLAIN)])[0][:400], tokenizer.sep_id]], np.int32)
-    starts = np.char.startswith(np.array(tokenizer.vocabulary)[ids[0]], META) | (ids[0] < len(KOBERT))
+    special = ids[0] < len(KOBERT)
+    starts = np.char.startswith(np.array(tokenizer.vocabulary)[ids[0]], META) | special
     word = np.cumsum(starts)
     masking = Masking(tokenizer, 80, whole_word=True)
     masked = masking(ids, masking.noise(np.random.default_rng(0), *ids.shape))
     chosen = masked["masked_lm_positions"][masked["masked_lm_weights"] > 0]
-    assert chosen.size > 30 and (~starts[chosen]).any() and not (ids[0][chosen] < len(KOBERT)).any()
-    assert sorted(chosen) == np.flatnonzero(np.isin(word, word[chosen])).tolist()
+    assert chosen.size > 30 and (~starts[chosen]).any() and not special[chosen].any()
+    assert sorted(chosen) == np.flatnonzero(np.isin(word, word[chosen]) & ~special).tolist()

@@ -11,6 +11,7 @@ import numpy as np
 from keras_bert.arguments import Activation, Path, check, check_rules, to_json
 from keras_bert.convert.proof import outputs, prove
 from keras_bert.convert.task_settings import describe, open_source, with_settings, with_task
+from keras_bert.convert.trimming import with_tokens_of
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.text import Tokenizer
@@ -18,7 +19,7 @@ from keras_bert.text.samples import of_tokens, sample_inputs
 from keras_bert.text.tokenizer_files import describe_casing
 from keras_bert.text.wordpiece import wordpiece
 from keras_bert.weights.format import Format, Source, Weights
-from keras_bert.weights.kinds import ENCODER, KINDS
+from keras_bert.weights.kinds import ENCODER, KINDS, OF_TOKENS
 from keras_bert.weights.loading import FORMATS, with_labels
 
 
@@ -70,13 +71,15 @@ def _inputs(weights: Weights) -> dict[str, np.ndarray]:
 # Allowed difference: float32 sums differ this much if they are computed in another order.
 _EXACT = 2e-5
 # The options that change what the source's own library answers; others say what its files do not.
-_CHANGING = "config", "vocab", "max_position_embeddings", "hidden_act", "activation_fn", "allow_missing"
+_CHANGING = ("config", "vocab", "keep_tokens_of", "max_position_embeddings", "hidden_act", "activation_fn",
+             "allow_missing")
 
 
 def convert(model: Path, output: Path,
             format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert", "sentence_transformers"],
-            *, config: Path | None = None, vocab: Path | None = None, max_position_embeddings: int | None = None,
-            next_sentence_pooler: bool = False, hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
+            *, config: Path | None = None, vocab: Path | None = None, keep_tokens_of: list[str] | None = None,
+            max_position_embeddings: int | None = None, next_sentence_pooler: bool = False,
+            hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
             pairs: bool | None = None, activation_fn: Activation | None = None, query_prompt: str | None = None,
             document_prompt: str | None = None, allow_missing: list[str] | None = None, ignore: list[str] | None = None,
             allow_inexact: bool = False, no_check: bool = False, overwrite: bool = False,
@@ -90,6 +93,8 @@ def convert(model: Path, output: Path,
         format: Format to write.
         config: bert_config.json, for weights without one.
         vocab: Another vocab.txt; the rows of the word embeddings are mapped to its tokens.
+        keep_tokens_of: Text files, one text per line, or glob patterns: keep the rows of the word embeddings of tokens
+            that these use, of single characters and of special tokens. Default: all.
         max_position_embeddings: Number of positions to keep. Default: all.
         next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler: for pretraining checkpoints
             of the Model Garden, whose own pooler is not trained.
@@ -140,6 +145,8 @@ def convert(model: Path, output: Path,
         before, after = source.tokenizer, weights.tokenizer
         if before and after and after.rules != before.rules:
             report(describe_casing(after.rules.lower_case))
+    if keep_tokens_of is not None:
+        weights = with_tokens_of(weights, keep_tokens_of, report)
     if max_position_embeddings is not None:
         weights = with_positions(weights, max_position_embeddings)
         report(f"kept positions 0 to {max_position_embeddings - 1}")
@@ -198,7 +205,6 @@ def _report_source(source: Source, weights: Weights, skipped: dict[str, str], mi
         report(f"{repeated} tokens of the vocabulary are repeated; texts get the last id of each")
 
 
-_WORDS = "bert.embeddings.word_embeddings.embeddings"
 _POSITIONS = "bert.embeddings.position_embeddings.embeddings"
 
 
@@ -214,7 +220,7 @@ def with_vocabulary(weights: Weights, path: Path) -> tuple[Weights, int, int]:
     spellings = old.spellings(tokenizer.vocabulary)
     kept = sum(token in known for token in tokenizer.vocabulary)
     mapped = {name: functools.partial(_mapped, weights.read[name], spellings)
-              for name in (_WORDS, "mlm.bias") if name in weights.read}
+              for name in OF_TOKENS if name in weights.read}
     weights = weights.with_config(vocab_size=len(tokenizer.vocabulary), pad_token_id=tokenizer.pad_id)
     weights = dataclasses.replace(weights, read={**weights.read, **mapped}, tokenizer=tokenizer)
     return weights, kept, sum(map(bool, spellings)) - kept

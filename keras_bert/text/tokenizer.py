@@ -59,6 +59,7 @@ class Tokenizer(abc.ABC):
     separators = 1  # number of [SEP] between the texts of a pair
     starts_word: np.ndarray  # True for tokens that begin a word: bool [vocabulary]
     is_special: np.ndarray  # True for [CLS] and the like: bool [vocabulary]
+    is_character: np.ndarray  # True for single characters, at the start of a word or within one: bool [vocabulary]
     max_split = 0.25  # share of the words in three or more tokens above which a vocabulary does not fit their language
     max_word_length = sys.maxsize  # number of characters; longer words become [UNK]
 
@@ -80,6 +81,10 @@ class Tokenizer(abc.ABC):
     def spell(self, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Returns the concatenated ids of words, int32 [ids], the number of ids of each, int64 [words], and the number
         of characters that each id stands for, int64 [ids]."""
+
+    @abc.abstractmethod
+    def restricted(self, ids: list[int]) -> Self:
+        """Returns the tokenizer of these tokens, special ones among them, in this order."""
 
     @abc.abstractmethod
     def save(self, folder: Path) -> None:

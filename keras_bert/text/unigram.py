@@ -86,6 +86,18 @@ class UnigramTokenizer(Tokenizer):
         """The number of characters of each piece, int64 [vocabulary]."""
         return np.array([len(piece) for piece in self.vocabulary])
 
+    @property
+    def is_character(self) -> np.ndarray:  # type: ignore[override]
+        return self._lengths - self.starts_word <= 1
+
+    def restricted(self, ids: list[int]) -> "UnigramTokenizer":
+        special = [self.vocabulary[index] for index in (self.pad_id, self.unk_id, self.cls_id, self.sep_id)]
+        return UnigramTokenizer(
+            [self.vocabulary[index] for index in ids], self.scores[ids].tolist(),
+            [*special, "" if self.mask_id is None else self.vocabulary[self.mask_id]],
+            [row for row, index in enumerate(ids) if index in self.hidden], self.rules, self.max_length,
+            self.has_segments, self.truncation_side, self.separators)
+
     def spell(self, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         of_words = self.ids_of_words(words)
         counts = np.array([len(ids) for ids in of_words], np.int64)

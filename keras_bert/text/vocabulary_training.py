@@ -5,7 +5,7 @@ import math
 import os
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import tokenizers
@@ -106,7 +106,7 @@ def _count(paths: list[Path], rules: Rules, share: float, progress: Callable[[st
     """
     counts: Counter[str] = Counter()
     held_out: list[str] = []
-    for number, line in enumerate(_lines(paths, progress)):
+    for number, line in enumerate(read_texts(paths, progress)):
         if math.floor((number + 1) * share) > math.floor(number * share) and len(held_out) < MAX_HELD_OUT:
             held_out.append(line)
             continue
@@ -117,7 +117,7 @@ def _count(paths: list[Path], rules: Rules, share: float, progress: Callable[[st
     return counts, held_out
 
 
-def _lines(paths: list[Path], progress: Callable[[str], object]) -> Iterator[str]:
+def read_texts(paths: Sequence[Path], progress: Callable[[str], object]) -> Iterator[str]:
     """Yields the lines of the text files that contain more than white space."""
     total, done = sum(map(_size, paths)), 0  # now, so that a missing file fails before hours of reading
     for path in paths:

@@ -22,6 +22,9 @@ from keras_bert.text.tokenizer import Tokenizer
 from keras_bert.text.tokenizer_files import CONFIG, SPECIAL, TOKENIZER, load_tokenizer, own_steps
 from keras_bert.text.vocabulary import CONTINUES, MAX_WORD_LENGTH, has_capitals, holds_hangul_syllables, load_vocabulary
 
+# Arguments that do not depend on the vocabulary.
+_KEPT = "has_segments", "truncation_side", "max_word_length"
+
 
 class BertTokenizer(Tokenizer):
     """The tokenizer of google-research/bert: cleans texts, puts spaces around CJK ideographs, lower-cases, strips
@@ -129,6 +132,14 @@ class BertTokenizer(Tokenizer):
         """The number of characters of each token, int64 [vocabulary]."""
         return np.array([len(token.removeprefix(CONTINUES)) for token in self.vocabulary])
 
+    @property
+    def is_character(self) -> np.ndarray:  # type: ignore[override]
+        return self._lengths == 1
+
+    def restricted(self, ids: list[int]) -> "BertTokenizer":
+        kept = {name: getattr(self, name) for name in ("max_length", *_KEPT)}
+        return BertTokenizer([self.vocabulary[index] for index in ids], **vars(self.rules), **kept)
+
     def spell(self, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ids = np.array(self.ids_of_words([" ".join(words)])[0], np.int32)
         firsts, lengths = np.flatnonzero(self.starts_word[ids]), self._lengths[ids]
@@ -139,7 +150,7 @@ class BertTokenizer(Tokenizer):
     def with_vocabulary(self, path: Path) -> "BertTokenizer":
         """Returns the tokenizer of another vocabulary, with the rules that its tokens suggest. If this vocabulary
         suggests the same rules, it gets the rules of this tokenizer instead."""
-        kept = {name: getattr(self, name) for name in ("has_segments", "truncation_side", "max_word_length")}
+        kept = {name: getattr(self, name) for name in _KEPT}
         new = BertTokenizer(path, lower_case=None, **kept)
         if new.rules != BertTokenizer(self.vocabulary, lower_case=None).rules:
             return new

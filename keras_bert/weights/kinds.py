@@ -88,6 +88,10 @@ def model_kind(model: Any) -> str:
                      f"got {type(model).__name__}")
 
 
+# The weights with a row for each token.
+OF_TOKENS = "bert.embeddings.word_embeddings.embeddings", "mlm.bias"
+
+
 def shapes(config: BertConfig, kind: str = ENCODER, num_classes: int | None = None) -> dict[str, tuple[int, ...]]:
     """Returns the names and shapes of a model's weights: 5 of the embeddings, and 2 of their projection, if any; 16 per
     block; 2 of the pooler; and those of the head."""
