@@ -196,4 +196,5 @@ def test_texts_are_joined_and_padded(tokenizer):
         padding = [0] * (18 - len(first + second))
         assert features["input_word_ids"][row].tolist() == first + second + [tokenizer.pad_id] * len(padding)
         assert features["input_mask"][row].tolist() == [1] * len(first + second) + padding
-        assert features["input_type_ids"][row].tolist() == [0] * len(first) + [1] * len(second) + padding
+        types = [0] * len(first) + [int(tokenizer.has_segments)] * len(second) + padding
+        assert features["input_type_ids"][row].tolist() == types

@@ -123,4 +123,4 @@ def pack_spans(ids: np.ndarray, spans: np.ndarray, tokenizer: Tokenizer, length:
     word_ids[(position >= middle) & (position < second) | (position == last)] = tokenizer.sep_id
     word_ids[position > last] = tokenizer.pad_id
     return {"input_word_ids": word_ids, "input_mask": (position <= last).astype(np.int32),
-            "input_type_ids": ((position >= second) & (position <= last)).astype(np.int32)}
+            "input_type_ids": (tokenizer.has_segments & (position >= second) & (position <= last)).astype(np.int32)}
