@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 BUDGETS = {  # what: (at most, why as many)
     "lines of code, keras_bert and export": (18_045, "release 0.3, and SentencePiece"),
     "lines of docstrings, keras_bert and export": (4_246, "release 0.3, less 309"),
-    "lines of code, tests": (20_810, "release 0.3, less 1,718"),
+    "lines of code, tests": (20_811, "release 0.3, less 1,717"),
     "words, docs and READMEs": (44_170, "release 0.3, scraping, keys of other files, and tasks of one's own"),
     "pytest in `make test` / fixed work": (89, "0.55 of release 0.3"),
     ".ci/run / fixed work": (482, "0.55 of release 0.3"),

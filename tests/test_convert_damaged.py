@@ -431,16 +431,19 @@ def test_a_path_that_is_taken_is_kept(run, whole, tmp_path):
     assert not (tmp_path / "out/mine").exists()
 
 
-@pytest.mark.parametrize("option", ["model", "config", "vocab"])
+@pytest.mark.parametrize("option", ["model", "config", "vocab", "keep_tokens_of"])
 def test_an_output_that_contains_an_input_is_refused(run, whole, tmp_path, option):
     shutil.copytree(whole / "tf1", tmp_path / "out/source")
     (tmp_path / "link").symlink_to("out")
     given = {"model": whole / "tf1", option: tmp_path / "out/source" / {
-        "model": "", "config": "bert_config.json", "vocab": "vocab.txt"}[option]}
+        "model": "", "config": "bert_config.json", "vocab": "vocab.txt", "keep_tokens_of": "vocab.txt"}[option]}
     status, _, messages = run("convert", *(f"--{name}={path}" for name, path in given.items()), "--overwrite",
                               f"--output={tmp_path / 'link'}", "--format=huggingface")
     assert status == 1 and f"must not be or contain {given[option]}, which --overwrite would remove" in messages[0]
     assert (tmp_path / "out/source/vocab.txt").exists() and (tmp_path / "link").is_symlink()
+    overwriting = f"--output={tmp_path}/out", "--overwrite"
+    status, _, messages = run("export", "preprocessor", f"--vocab={given[option]}", *overwriting)
+    assert status == 1 and "must not be or contain" in messages[0] and (tmp_path / "out/source/vocab.txt").exists()
 
 
 def test_the_working_directory_is_no_output(run, whole, tmp_path, monkeypatch):

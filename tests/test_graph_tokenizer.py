@@ -32,7 +32,7 @@ LONG = pytest.mark.long
 
 
 def with_graph(tokenizer):
-    """A tokenizer and its graph, with `traced`, its function as an export has it."""
+    """A tokenizer and its graph; `traced` is the graph's function, as in an export."""
     graph = tokenizer.graph()
     graph.traced = tf.function(graph.tokenize_with_offsets, input_signature=[tf.TensorSpec([None], tf.string)])
     return tokenizer, graph

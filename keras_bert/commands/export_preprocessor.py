@@ -7,6 +7,7 @@ from typing import Literal
 from keras_bert.arguments import Count, Normalization
 from keras_bert.commands.tokenizers import find_tokenizer
 from keras_bert.errors import InputWarning
+from keras_bert.files.atomic import check_free
 
 EXAMPLE = "keras-bert export preprocessor --vocab=vocab.txt --output=preprocessor"
 
@@ -35,6 +36,7 @@ def run(vocab: str, output: str, lower_case: bool | None = None, strip_accents: 
             1,000 lines.
         overwrite: Replace the output.
     """
+    check_free(output, overwrite, (vocab, sample))
     from keras_bert.export import export_preprocessor
     from keras_bert.text.coverage import Coverage
 

@@ -14,6 +14,7 @@ from keras_bert.convert.task_settings import describe, open_source, with_setting
 from keras_bert.convert.trimming import with_tokens_of
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
+from keras_bert.files.paths import find_texts
 from keras_bert.text import Tokenizer
 from keras_bert.text.samples import of_tokens, sample_inputs
 from keras_bert.text.tokenizer_files import describe_casing
@@ -126,7 +127,8 @@ def convert(model: Path, output: Path,
     check(convert, given := dict(locals()))
     changed = [name for name in _CHANGING if given[name]]
     max_position_embeddings = to_json(max_position_embeddings)
-    check_free(output, overwrite, (model, config, vocab))
+    texts = None if keep_tokens_of is None else find_texts(keep_tokens_of, "keep_tokens_of")
+    check_free(output, overwrite, (model, config, vocab, *(texts or ())))
     source = open_source(model, config, next_sentence_pooler, allow_inexact)
     weights, skipped, missing = source.load(None, allow_missing or (), ignore or ())
     _report_source(source, weights, skipped, missing, report)
@@ -145,8 +147,8 @@ def convert(model: Path, output: Path,
         before, after = source.tokenizer, weights.tokenizer
         if before and after and after.rules != before.rules:
             report(describe_casing(after.rules.lower_case))
-    if keep_tokens_of is not None:
-        weights = with_tokens_of(weights, keep_tokens_of, report)
+    if texts is not None:
+        weights = with_tokens_of(weights, texts, report)
     if max_position_embeddings is not None:
         weights = with_positions(weights, max_position_embeddings)
         report(f"kept positions 0 to {max_position_embeddings - 1}")

@@ -10,7 +10,6 @@ import numpy as np
 
 from keras_bert.convert.proof import outputs
 from keras_bert.errors import InputError
-from keras_bert.files.paths import find_texts
 from keras_bert.text import Tokenizer
 from keras_bert.text.vocabulary_training import read_texts
 from keras_bert.weights.format import Weights
@@ -23,7 +22,7 @@ _COMPARED = 64  # lines whose vectors are compared
 _LENGTH = 128  # of these, in tokens
 
 
-def with_tokens_of(weights: Weights, patterns: Sequence[str], report: Callable[[str], object]) -> Weights:
+def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str], object]) -> Weights:
     """Returns the weights with the rows of the tokens that text files use, one text per line, and those of special
     tokens, prompts and single characters. One of 20 lines, up to 10,000, is held out: the report says how many of these
     get other tokens, and the cosine of their vectors, means over the tokens, with those before."""
@@ -31,7 +30,7 @@ def with_tokens_of(weights: Weights, patterns: Sequence[str], report: Callable[[
     if tokenizer is None:
         raise InputError("the tokens of texts need a vocabulary next to the weights")
     used, held_out = tokenizer.is_special | tokenizer.is_character, list[str]()
-    texts = read_texts(find_texts(patterns), lambda line: None)
+    texts = read_texts(paths, lambda line: None)
     while lines := list(itertools.islice(texts, _BATCH)):
         held_out += lines[::_EVERY][:_MOST - len(held_out)]
         del lines[::_EVERY]

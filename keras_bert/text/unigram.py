@@ -52,11 +52,12 @@ class UnigramTokenizer(Tokenizer):
                  truncation_side: Side = "right", separators: int = 2) -> None:
         ids = {piece: index for index, piece in enumerate(pieces)}
         self.hidden = frozenset({ids[name] for name in special if name in ids} | set(hidden))
+        self.is_special = np.isin(np.arange(len(pieces)), [*self.hidden])
         self.scores = np.asarray(scores, np.float64)
         # No word has a space, so these are not found. A score of 0 does not change the lowest one.
         self.forms = [f" {index}" if index in self.hidden else piece.translate(STAND_INS)
                       for index, piece in enumerate(pieces)]
-        scored = np.where(np.isin(np.arange(len(pieces)), [*self.hidden]), 0.0, self.scores).tolist()
+        scored = np.where(self.is_special, 0.0, self.scores).tolist()
         model = tokenizers.models.Unigram([*zip(self.forms, scored)], ids[special[1]], False)
         self.separators = separators
         super().__init__(pieces, ids, special, Charsmap() if rules is None else rules, model, max_length, has_segments,
@@ -76,10 +77,6 @@ class UnigramTokenizer(Tokenizer):
     @functools.cached_property
     def starts_word(self) -> np.ndarray:  # type: ignore[override]  # computed when needed, as the others
         return np.array([piece.startswith(META) for piece in self.vocabulary]) | self.is_special
-
-    @functools.cached_property
-    def is_special(self) -> np.ndarray:  # type: ignore[override]
-        return np.isin(np.arange(len(self.vocabulary)), [*self.hidden])
 
     @functools.cached_property
     def _lengths(self) -> np.ndarray:
