@@ -111,6 +111,15 @@ def sample_training_rows(folder, train, valid):
     return path, valid
 
 
+def split_2000(read):
+    """Returns a split that writes two samples of 2,000 rows of (text, label), which `read` returns: one to train, one
+    for validation."""
+    def split(folder, path):
+        rows = random.Random(0).sample(list(read(path)), 4000)
+        return _write(folder, "train", rows[:2000]), _write(folder, "valid", rows[2000:])
+    return split
+
+
 def split_xquad(folder, path):
     """Writes every fifth article for validation and the rest for training."""
     articles = json.loads(path.read_text())["data"]
@@ -128,6 +137,12 @@ def rewritten(read):
 def read_3i4k(path):
     with open(path, encoding="utf-8") as file:
         return [reversed(line.rstrip("\n").split("\t")) for line in file]
+
+
+def read_nsmc(path):
+    with open(path, encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file][1:]
+    return [row[1:] for row in rows if len(row) == 3 and row[1].strip()]
 
 
 def read_banking77(path):
@@ -186,6 +201,9 @@ RUNS = {
     "question_pair": Run("classify", _pair("ko/question_pair/{}.tsv"), 3, data_format="qqp"),
     "nsmc": Run("classify", _pair("ko/nsmc/ratings_{}.txt", valid="test"), 1, data_format="nsmc",
                 split=sample_training_rows),
+    "nsmc-2000": Run("classify", ("ko/nsmc/train_rebuilt.txt",), 4, learning_rate=1e-4, split=split_2000(read_nsmc)),
+    "3i4k-2000": Run("intent", ("intent/3i4k_ko/fci_train_val.txt",), 4, learning_rate=1e-4,
+                     split=split_2000(read_3i4k)),
     "3i4k": Run("intent", _pair("intent/3i4k_ko/fci_{}.txt", "train_val", "test"), 1, split=rewritten(read_3i4k)),
     "klue-ner": Run("tag", _pair("ko/klue-ner/klue-ner-v1.1_{}.tsv"), 1, data_format="klue-ner"),
 }

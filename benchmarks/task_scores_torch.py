@@ -12,9 +12,10 @@ import torch
 import transformers
 from torch.nn import functional
 
-from keras_bert import BertTokenizer, find_pretrained
+from keras_bert import find_pretrained
 from keras_bert.data import UNLABELLED
 from keras_bert.tasks import TASKS, run_model
+from keras_bert.text import load_tokenizer
 
 EPSILON, CLIP_NORM, WARMUP, WEIGHT_DECAY = 1e-6, 1.0, 0.1, 0.01  # as in keras_bert's `make_optimizer`
 
@@ -94,7 +95,7 @@ def finetune(train, valid, *, model, output, task, data_format, epochs, batch_si
     `metrics.json`, with the scores of all epochs."""
     torch.manual_seed(seed)
     folder, kind = find_pretrained(model), TASKS[task]
-    tokenizer = BertTokenizer.from_folder(folder)
+    tokenizer = load_tokenizer(folder)
     examples = kind.read(train, data_format=data_format)
     learned = kind.from_examples(train, examples, max_length=kind.length)
     valid_examples = kind.read(valid, data_format=data_format)

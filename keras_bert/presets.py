@@ -31,9 +31,12 @@ class Preset:
     licence: str | None = None  # of the weights
     learning_rate: float | None = None  # the default of `finetune`; None if the authors have published none
     is_measured: bool = False  # if the learning rate was measured here; other encoders have not been run here
+    prompts: tuple[str, ...] = ()  # of the authors for queries and documents, which the repository's files lack
     package: str | None = None  # Python package that has the encoder's files in a folder `model`
     sha256: str | None = None  # of `model.safetensors`
 
+
+_E5 = "query: ", "passage: "
 
 # The licences are from the model cards and, for Google's models, from github.com/google-research/bert. There is a
 # checksum if a published one was found; otherwise the file is not verified. The learning rate of minilm was chosen on
@@ -72,9 +75,12 @@ PRESETS = {preset.name: preset for preset in (
     Preset("kcelectra-base", "beomi/KcELECTRA-base", "L12-H768", 109.1, "Korean", "MIT", 5e-5),
     Preset("distilbert-base-multilingual-cased", "distilbert/distilbert-base-multilingual-cased", "L6-H768", 135.3,
            "104 languages, cased", "Apache-2.0"),
-    Preset("multilingual-e5-small", "intfloat/multilingual-e5-small", "L12-H384", 117.7, "94 languages", "MIT"),
-    Preset("multilingual-e5-base", "intfloat/multilingual-e5-base", "L12-H768", 278.0, "94 languages", "MIT"),
-    Preset("multilingual-e5-large", "intfloat/multilingual-e5-large", "L24-H1024", 559.9, "94 languages", "MIT"),
+    Preset("multilingual-e5-small", "intfloat/multilingual-e5-small", "L12-H384", 117.7, "94 languages", "MIT",
+           prompts=_E5),
+    Preset("multilingual-e5-base", "intfloat/multilingual-e5-base", "L12-H768", 278.0, "94 languages", "MIT",
+           prompts=_E5),
+    Preset("multilingual-e5-large", "intfloat/multilingual-e5-large", "L24-H1024", 559.9, "94 languages", "MIT",
+           prompts=_E5),
     Preset("xlm-roberta-base", "FacebookAI/xlm-roberta-base", "L12-H768", 278.0, "100 languages", "MIT"),
     Preset("kure-v1", "nlpai-lab/KURE-v1", "L24-H1024", 567.8, "Korean and others", "MIT"),
     Preset("kobert", "skt/kobert-base-v1", "L12-H768", 92.2, "Korean", "Apache-2.0", 5e-5),

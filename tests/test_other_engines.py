@@ -56,7 +56,7 @@ def test_a_folder_without_a_model(tmp_path):
 
 def test_a_model_without_a_vocabulary(trained, tmp_path):
     (trained / "vocab.txt").unlink()
-    with pytest.raises(InputError, match="must be a folder with a WordPiece vocabulary, vocab.txt or tokenizer.json"):
+    with pytest.raises(InputError, match="must be a folder with a vocabulary: vocab.txt, tokenizer.json or a .model"):
         other_engines.main(str(trained), str(tmp_path / "model.onnx"))
-    with pytest.raises(InputError, match="must be a folder with a WordPiece vocabulary, vocab.txt or tokenizer.json"):
+    with pytest.raises(InputError, match="must be a folder with a vocabulary: vocab.txt, tokenizer.json or a .model"):
         FineTuned.load(trained)

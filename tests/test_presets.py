@@ -239,7 +239,7 @@ def test_without_huggingface_hub(monkeypatch, capsys):
     assert cli.run(["presets"]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.startswith("name ") and len(lines) == len(PRESETS)
-    assert " ".join(lines[0].split()) == ("minilm L6-H384 22.7M 91 English, uncased Apache-2.0 2e-4 us "
+    assert " ".join(lines[0].split()) == ("minilm L6-H384 22.7M 91 English, uncased Apache-2.0 2e-4 us - "
                                           "sentence-transformers/all-MiniLM-L6-v2 package")
     column = header.index("layers and width")
     assert all(line[:column].strip() in PRESETS and line[column - 1:column + 1] == " L" for line in lines)

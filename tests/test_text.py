@@ -267,11 +267,11 @@ def test_another_tokenizer_is_refused(folder, run, tmp_path, write, words):
     assert open_source(folder).tokenizer is None  # the weights alone can be read
 
 
-@pytest.mark.parametrize("found", ["it has neither", "there is no such folder"])
+@pytest.mark.parametrize("found", ["it has none of them", "there is no such folder"])
 def test_a_folder_without_a_vocabulary(tmp_path, found):
-    folder = tmp_path if found == "it has neither" else tmp_path / "nowhere"
-    with pytest.raises(InputError, match=f"{folder}: must be a folder with a WordPiece vocabulary, vocab.txt or "
-                                         f"tokenizer.json; {found}"):
+    folder = tmp_path if found == "it has none of them" else tmp_path / "nowhere"
+    with pytest.raises(InputError, match=f"{folder}: must be a folder with a vocabulary: vocab.txt, "
+                                         f"tokenizer.json or a .model file of SentencePiece; {found}"):
         BertTokenizer.from_folder(folder)
 
 

@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tokenizers
+from e5_small import Unavailable, make
 from test_graph_tokenizer import assert_same_ids, assert_same_offsets, run, with_graph
 from test_rules import hard_texts
 from tokenizers import normalizers, pre_tokenizers, processors
@@ -21,7 +22,9 @@ from keras_bert.errors import InputError
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.inference.saved_model import Exported
 from keras_bert.layers import BertLayer
+from keras_bert.models import BertEmbedder
 from keras_bert.pretraining.masking import Masking
+from keras_bert.tasks import Rerank, Span
 from keras_bert.text import load_tokenizer
 from keras_bert.text.charsmap import META, STAND_INS, Charsmap
 from keras_bert.text.offsets import tokens_with_offsets
@@ -33,7 +36,7 @@ from keras_bert.weights import native
 from conftest import GOLDEN, TINY, Peer, randomize
 from zoo import numbers
 
-transformers = Peer("transformers")
+transformers, sentence_transformers = Peer("transformers"), Peer("sentence_transformers")
 FOLDER = GOLDEN.parent / "unigram"
 RECORDED = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
 TEXTS = RECORDED["texts"]
@@ -248,6 +251,23 @@ def test_transformers_reads_it(layout, tmp_path):
     assert again.settings() == layout[0].settings() and again.ids(TEXTS) == layout[0].ids(TEXTS)
 
 
+@pytest.mark.peers
+def test_multilingual_e5_small(tmp_path):
+    """Real weights and pieces: the vectors are sentence-transformers', and a translation is near."""
+    try:
+        folder = make(tmp_path / "e5")
+    except Unavailable as error:
+        pytest.skip(str(error))
+    english = ["query: how is the weather today", "query: the film was boring", "query: book a table for two"]
+    korean = ["query: 오늘 날씨 어때", "query: 영화가 지루했어요", "query: 두 명 자리 예약해 줘"]
+    texts = [*english, *korean, *PLAIN[::10]]
+    vectors = np.asarray(BertEmbedder.from_pretrained(folder, pooling="mean", normalize=True)(
+        load_tokenizer(folder)(texts)))
+    peer = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    np.testing.assert_allclose(vectors, peer.encode(texts), atol=1e-5)
+    assert (vectors[:3] @ vectors[3:6].T).argmax(1).tolist() == [0, 1, 2]
+
+
 def changed(**values):
     return {"tokenizer.json": stored() | values} | OF_XLM_R
 
@@ -317,6 +337,18 @@ def test_tasks(layout, task, tmp_path):
         found, found_scores = numbers(other.answer_with_cuts(examples)[0])
         assert found == expected
         np.testing.assert_allclose(found_scores, scores, atol=1e-4)
+
+
+def test_windows_and_questions_need_room_for_two_separators():
+    tokenizer = both("identity")[0]
+    assert tokenizer.separators == 2
+    for task in Rerank(max_length=6, doc_stride=1), Span(max_length=6):
+        task.check_tokenizer(tokenizer)
+        rows = task.encode(task.arguments(["날씨"], ["the weather now"]), tokenizer).rows
+        assert len(rows) > 1 and all(len(ids) == 6 for ids, _ in rows)
+    for task in Rerank(max_length=5, doc_stride=1), Span(max_length=5):
+        with pytest.raises(InputError, match="max_length must be at least 6, for 4 special tokens and a token of each"):
+            task.check_tokenizer(tokenizer)
 
 
 def test_words_are_masked_whole():

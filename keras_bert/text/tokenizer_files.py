@@ -89,9 +89,9 @@ def load_tokenizer(folder: Path) -> Tokenizer:
     """
     files = read_tokenizer_files(folder)
     if files is None:
-        found = "it has neither" if os.path.isdir(folder) else "there is no such folder"
-        raise InputError(other_vocabulary(folder) or f"{os.fspath(folder)}: must be a folder with a WordPiece "
-                         f"vocabulary, vocab.txt or tokenizer.json; {found}")
+        found = "it has none of them" if os.path.isdir(folder) else "there is no such folder"
+        raise InputError(other_vocabulary(folder) or f"{os.fspath(folder)}: must be a folder with a "
+                         f"vocabulary: vocab.txt, tokenizer.json or a .model file of SentencePiece; {found}")
     check_followed(folder, files.differences)
     files.warn(folder)
     with naming_damage(folder):

@@ -46,6 +46,7 @@ class DataReport(TypedDict):
     max_length: int
     longer: int  # longer texts
     unknown: float  # share of [UNK] among the tokens
+    unknown_name: str  # the name of [UNK] in the vocabulary
     unknown_words: dict[str, int]  # the most frequent ones with their counts
     tokens_per_word: float  # of the words with letters
     repeated: Found
@@ -88,6 +89,7 @@ def data_report(task: Task, tokenizer: Tokenizer, examples: list, valid_examples
         "unlabelled": sum(not of_text for of_text in classes), "max_length": task.max_length,
         "tokens": {"median": median, "percentile_95": percentile, "longest": longest},
         "longer": int((np.array(lengths) > task.max_length).sum()), "unknown": share, "unknown_words": words,
+        "unknown_name": tokenizer.vocabulary[tokenizer.unk_id],
         "problems": task.describe_long({"nfd": in_nfd}, len(examples)) if is_nfd else coverage.problems(),
         "repeated": _found(repeated), "contradictory": _found(contradictory), "leaked": _found(leaked),
         "doc_stride": default_stride(task.max_length) if isinstance(task, WindowTask) else None,
@@ -136,7 +138,8 @@ def _facts(report: DataReport) -> Iterator[str]:
         yield _cut(report)
     yield from report["long_texts"]
     if _MIN_UNKNOWN <= report["unknown"] <= MAX_UNKNOWN:
-        yield f"{report['unknown']:.2%} of the tokens are [UNK], most often {describe(report['unknown_words'])}"
+        yield (f"{report['unknown']:.2%} of the tokens are {report['unknown_name']}, most often "
+               f"{describe(report['unknown_words'])}")
     if report["repeated"]["texts"]:
         yield f"repeated texts: {_found_in(report['repeated'])}"
 
