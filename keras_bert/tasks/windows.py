@@ -75,12 +75,14 @@ class SplittingTask(Task):
     fields: ClassVar[tuple[str, ...]] = options
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        if self.windows and tokenizer.truncation_side != "right":
+        if not self.windows:
+            return
+        if tokenizer.truncation_side != "right":
             raise InputError("truncation_side in tokenizer_config.json must be right for a model that splits texts "
                              f"into windows; got {tokenizer.truncation_side}")
         texts = len(self.inputs)
         more = tokenizer.special_tokens(texts) - (1 + texts)  # beside [CLS] and a [SEP] after each text
-        if self.windows and more and self.max_length < (shortest := 1 + 2 * texts + more):
+        if more and self.max_length < (shortest := 1 + 2 * texts + more):
             raise InputError(Option("max_length"), f" must be at least {shortest}, for {texts + more + 1} special "
                              f"tokens and a token of each text; got {self.max_length}")
 
