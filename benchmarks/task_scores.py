@@ -140,9 +140,9 @@ def read_3i4k(path):
 
 
 def read_nsmc(path):
-    with open(path, encoding="utf-8") as file:
-        rows = [line.rstrip("\n").split("\t") for line in file][1:]
-    return [row[1:] for row in rows if len(row) == 3 and row[1].strip()]
+    from keras_bert.data import read_examples
+
+    return [(example.text, example.label) for example in read_examples(path, data_format="nsmc")]
 
 
 def read_banking77(path):
