@@ -8,7 +8,7 @@ import pytest
 import test_unigram
 from keras import ops
 
-from keras_bert.convert import conversion, convert, load_pretrained, open_source
+from keras_bert.convert import conversion, convert, load_pretrained, open_source, trimming
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertPretrainer
@@ -169,15 +169,15 @@ def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["WordPiece", "unigram"])
-def test_the_tokens_of_texts_are_kept(kind, tmp_path):
-    """Their vectors are the same to the bit. Every twentieth line is held out."""
+def test_the_tokens_of_texts_are_kept(kind, tmp_path, monkeypatch):
+    """Their vectors are the same to the bit. Every twentieth line is held out, until there are enough."""
     tokenizer = BertTokenizer(TINY_VOCABULARY) if kind == "WordPiece" else test_unigram.both("nfkc")[0]
     texts = TEXTS if kind == "WordPiece" else ["오늘은 날씨가 좋다", "the film", "ㅋㅋㅋ 123"]
     other = "stop my song" if kind == "WordPiece" else "전혀 다른 이야기를 하는 영화입니다"
     config = dataclasses.replace(TINY, vocab_size=len(tokenizer.vocabulary) + 1, pad_token_id=tokenizer.pad_id)
     before = BertLayer(config)
     native.write(Weights.of(before, tokenizer), tmp_path)
-    (tmp_path / "texts.txt").write_text("\n".join([texts[0], *19 * texts[:1], other, *texts[1:]]), encoding="utf-8")
+    (tmp_path / "texts.txt").write_text("\n".join([*39 * texts[:1], other, *texts[1:]]), encoding="utf-8")
     lines = []
     convert(tmp_path, tmp_path / "out", "keras_bert", keep_tokens_of=[f"{tmp_path}/texts.txt"], report=lines.append)
     kept = load_tokenizer(tmp_path / "out")
@@ -191,3 +191,9 @@ def test_the_tokens_of_texts_are_kept(kind, tmp_path):
     size, count = len(tokenizer.vocabulary) + 1, len(kept.vocabulary)
     assert any(line.startswith(f"kept {count:,} of {size:,} rows of the word embeddings: ") for line in lines)
     assert any(line.startswith("50.0% of 2 held-out lines have other tokens; the cosine") for line in lines)
+    (tmp_path / "line.txt").write_text(other, encoding="utf-8")
+    for most, name, line in (1, "texts", "0.0% of 1 held-out lines have other"), (9, "line", "no line is held out"):
+        monkeypatch.setattr(trimming, "_MOST", most)
+        convert(tmp_path, tmp_path / name, "keras_bert", keep_tokens_of=[f"{tmp_path}/{name}.txt"], report=lines.append)
+        assert load_tokenizer(tmp_path / name).tokenize(other) == tokenizer.tokenize(other) != kept.tokenize(other)
+        assert any(found.startswith(line) for found in lines)

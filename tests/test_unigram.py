@@ -17,13 +17,14 @@ from test_graph_tokenizer import assert_same_ids, assert_same_offsets, run, with
 from test_rules import hard_texts
 from tokenizers import normalizers, pre_tokenizers, processors
 
+from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError
 from keras_bert.inference.lite_model import LiteModel
 from keras_bert.inference.saved_model import Exported
 from keras_bert.layers import BertLayer
 from keras_bert.models import BertEmbedder
 from keras_bert.pretraining.masking import Masking
-from keras_bert.tasks import Rerank, Span
+from keras_bert.tasks import Rerank, Span, Tag
 from keras_bert.text import load_tokenizer
 from keras_bert.text.charsmap import META, STAND_INS, Charsmap
 from keras_bert.text.offsets import tokens_with_offsets
@@ -132,7 +133,8 @@ def test_offsets(name, splits):
                 part = tokenizer.rules.normalize(text[start:end]).replace(META, "").translate(ORIGINAL)
                 piece = tokenizer.vocabulary[index].replace(META, "")
                 is_of_one = piece in part and len(part) > end - start  # of a character that becomes several
-                assert index == tokenizer.unk_id or piece == part or is_of_one, ascii(text)
+                is_space = tokenizer.vocabulary[index] == META and end - start == 1
+                assert index == tokenizer.unk_id or piece == part or is_of_one or is_space, ascii(text)
 
 
 # Folders
@@ -174,6 +176,8 @@ def write(folder, files):
 
 SPIECE = "spiece.model"
 OF_XLM_R = {"tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer"} | SETTINGS}
+OF_BACKEND = {"tokenizer_config.json": SETTINGS | {
+    "tokenizer_class": "TokenizersBackend", "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}}
 OF_ROBERTA = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
 ONE_SEPARATOR = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1",
                                               special_tokens=[("<s>", 0), ("</s>", 2)])
@@ -185,8 +189,11 @@ LAYOUTS = {
         sorted(model_of("nfkc").pieces))}, "nfkc", KOBERT, 1, True),
     "json": (lambda: {"tokenizer.json": stored()} | OF_XLM_R, "nfkc", XLM_R, 2, False),
     "json, split": (lambda: {"tokenizer.json": stored(True, META, OF_ROBERTA)} | OF_XLM_R, "nfkc", XLM_R, 2, False),
-    "json, segments": (lambda: {"tokenizer.json": stored(False, META, ONE_SEPARATOR)} | OF_XLM_R, "nfkc", XLM_R, 1,
+    "json, segments": (lambda: {"tokenizer.json": stored(False, META, ONE_SEPARATOR)} | OF_BACKEND, "nfkc", XLM_R, 1,
                        True),
+    "json, no segments": (lambda: {"tokenizer.json": stored(False, META, ONE_SEPARATOR)} | OF_XLM_R, "nfkc", XLM_R, 1,
+                          False),
+    "control pieces": (lambda: {SPIECE: model_file(at=234, piece="<s>", kind=3)}, "nfkc", KOBERT, 1, True),
 }
 
 
@@ -281,6 +288,14 @@ def changed(**values):
     (lambda: changed(pre_tokenizer={"type": "ByteLevel"}), "got Precompiled, Replace, ByteLevel"),
     (lambda: changed(pre_tokenizer={"type": "Metaspace", "replacement": META, "prepend_scheme": "never"}),
      "'prepend_scheme' must be always or first; got 'never'"),
+    (lambda: changed(pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, {
+        "type": "Metaspace", "replacement": META, "prepend_scheme": "first"}]}), "'prepend_scheme' must be always; "),
+    (lambda: {"tokenizer.json": stored(spaces="")} | OF_XLM_R, "the steps must be Precompiled, "),
+    (lambda: changed(model=stored()["model"] | {"unk_id": 20}), "'unk_id' must be 3; got 20"),
+    (lambda: {SPIECE: model_file(), "added_tokens.json": {"<x>": 2000}}, "finds the added tokens '<x>' in texts; here"),
+    (lambda: {SPIECE: model_file(), "tokenizer_config.json": {"added_tokens_decoder": {"9": {"content": "<x>"}}}},
+     "token 9 must have one name; got "),
+    (lambda: changed(added_tokens=[{"id": 10**12, "content": "<x>"}]), "ids of tokens must be from 0 to 16777215, "),
     (lambda: changed(normalizer={"type": "Precompiled", "precompiled_charsmap": "?"}), "must be base64"),
     (lambda: changed(post_processor=None), "post_processor must be <s> A </s> for a text, and <s> A </s> B </s> or"),
     (lambda: {"tokenizer.json": stored(processor=processors.RobertaProcessing(("<s>", 0), ("</s>", 2)))} | OF_XLM_R,
@@ -325,6 +340,21 @@ def test_tasks(layout, task, tmp_path):
         found, found_scores = numbers(other.answer_with_cuts(examples)[0])
         assert found == expected
         np.testing.assert_allclose(found_scores, scores, atol=1e-4)
+
+
+def test_tags_of_characters():
+    """Each character has one tag, also where U+2581 before a word is a token of its own."""
+    tokenizer = both("nfkc")[0]
+    entities = [{"start": 0, "end": 2, "label": "x"}, {"start": 3, "end": 5, "label": "y"}]
+    rows = Rows("data", [{"text": "서울 뷁뷁 가", "entities": entities}, {"text": "the ab", "entities": []}])
+    assert META in tokenizer.tokenize("서울 뷁뷁 가")
+    examples = [*Tag.iterate(rows)]
+    task = Tag.from_examples(rows, examples, max_length=40)
+    encoded = task.encode(examples, tokenizer)
+    outputs = [9 * np.eye(len(task.labels))[np.maximum(target, 0)] for target in encoded.targets]
+    outputs = [np.concatenate([logits, logits[:1]]) for logits in outputs]
+    assert task.score(encoded, outputs)["f1"] == 1
+    assert [(entity.start, entity.end) for entity in task.answers(encoded, outputs)[0]] == [(0, 2), (3, 5)]
 
 
 def test_windows_and_questions_need_room_for_two_separators():

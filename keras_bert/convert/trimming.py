@@ -32,8 +32,9 @@ def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str
     used, held_out = tokenizer.is_special | tokenizer.is_character, list[str]()
     texts = read_texts(paths, lambda line: None)
     while lines := list(itertools.islice(texts, _BATCH)):
-        held_out += lines[::_EVERY][:_MOST - len(held_out)]
-        del lines[::_EVERY]
+        taken = lines[_EVERY - 1::_EVERY][:_MOST - len(held_out)]
+        held_out += taken
+        del lines[_EVERY - 1:len(taken) * _EVERY:_EVERY]
         used[tokenizer.flat_ids(lines)[0]] = True
     used[tokenizer.flat_ids((weights.settings.get("prompts") or {}).values())[0]] = True
     kept = np.flatnonzero(used)
@@ -43,7 +44,9 @@ def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str
                                   read={**weights.read, **read}, tokenizer=restricted)
     report(f"kept {len(kept):,} of {weights.config.vocab_size:,} rows of the word embeddings: the encoder has "
            f"{_megabytes(trimmed):.0f} MB in float32, before {_megabytes(weights):.0f} MB")
-
+    if not held_out:
+        report(f"no line is held out, since there are fewer than {_EVERY}")
+        return trimmed
     changed = [text for text, old, new in zip(held_out, tokenizer.ids(held_out), restricted.ids(held_out))
                if old != kept[new].tolist()]
     line = f"{len(changed) / len(held_out):.1%} of {len(held_out):,} held-out lines have other tokens"

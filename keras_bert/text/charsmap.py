@@ -88,14 +88,14 @@ class Charsmap:
 
     def trace_words(self, text: str) -> tuple[list[str], np.ndarray, np.ndarray]:
         """Returns the words, and the start and end of what each of their characters came from, int64 [characters]. The
-        U+2581 before a word is empty, at its start."""
+        U+2581 before a word has the range of its first character."""
         characters, starts, ends, at, begins = [], [], [], 0, True
         for result, size in self._apply(text):
             for character in result:
                 if character != " " and begins:
                     characters.append(f" {META}")
                     starts.append(at)
-                    ends.append(at)
+                    ends.append(at + size)
                 if character != " ":
                     characters.append(character)
                     starts.append(at)

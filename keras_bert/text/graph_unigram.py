@@ -52,10 +52,10 @@ class GraphUnigram(GraphTokenizer):
         kept = where(~(is_unknown & tf.concat([[False], is_unknown[:-1]], 0) & ~starts_word))
         last = gather(end, tf.concat([kept, tf.shape(end)], 0)[1:] - 1)
         token, first, starts_word = (gather(values, kept) for values in (token, first, starts_word))
-        # A token does not include the space that begins its word; one that is this space alone is empty.
-        limits = tf.cast(gather(limit, last), tf.int64)
-        starts = tf.cast(gather(start, tf.minimum(first + tf.cast(starts_word, tf.int32), count - 1)), tf.int64)
-        limits = tf.where(starts_word & tf.equal(first, last), starts, limits)
+        # A token does not include the space that begins its word; this space alone has the word's first character.
+        first += tf.cast(starts_word, tf.int32)
+        starts = tf.cast(gather(start, first), tf.int64)
+        limits = tf.cast(gather(limit, tf.maximum(first, last)), tf.int64)
 
         token_splits = tf.concat([tf.where(starts_word)[:, 0], tf.shape(token, tf.int64)], 0)
         return by_text(token, starts, limits, token_splits, gather(start, word_at + 1), text_ends)

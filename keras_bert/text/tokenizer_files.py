@@ -39,7 +39,8 @@ _BERT = [f"{model}Tokenizer{suffix}" for model in ("Bert", "DistilBert", "Electr
          for suffix in ("", "Fast")]
 _BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # Those that return no types unless model_input_names says so.
-_WITHOUT_TYPES = "TokenizersBackend", "DistilBertTokenizer", "DistilBertTokenizerFast"
+_WITHOUT_TYPES = ["TokenizersBackend", *(f"{model}Tokenizer{suffix}" for model in ("DistilBert", "XLMRoberta")
+                                         for suffix in ("", "Fast"))]
 _MORE_SPECIAL = ("additional_special_tokens", "extra_special_tokens", "bos_token", "eos_token")
 # The files of other vocabularies, and the types of other tokenizers in `tokenizer.json`.
 _OTHER_FILES = {"merges.txt": "byte-level BPE"}
@@ -158,9 +159,6 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     """Reads the tokenizer of a folder that is not KerasHub's; `stored` is its `tokenizer.json`."""
     settings, listed, special = (read_object(os.path.join(folder, name)) for name in (
         CONFIG, "added_tokens.json", "special_tokens_map.json"))
-    model = None if stored else unigram_files.find_model(folder)
-    if not stored and not model and not os.path.exists(os.path.join(folder, "vocab.txt")):
-        return None
     transformer, calls, differences = _transformer(folder)
     given = transformer.get("processor_kwargs") or transformer.get("tokenizer_args") or {}
     settings |= given
@@ -169,6 +167,11 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
         config = read_object(os.path.join(folder, "config.json")) or read_object(
             os.path.join(folder, "bert_config.json"))
     config = as_bert(config)
+    name = settings.get("tokenizer_class") or config.get("tokenizer_class")
+    has_list = os.path.exists(os.path.join(folder, "vocab.txt"))
+    model = None if stored or has_list and name in _BERT else unigram_files.find_model(folder)
+    if not stored and not model and not has_list:
+        return None
     if "added_tokens_decoder" not in settings:
         settings = settings | special
     own, of_format = (read_object(os.path.join(folder, f"{name}settings.json")) for name in ("", "keras_bert_"))
@@ -186,11 +189,18 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     side = side or truncation.one_of("direction", ("Left", "Right"), "Right").lower()
     shared = {"max_length": max_length, "truncation_side": side}
     differences += all_differences({CONFIG: settings})
+    has_segments = config.get("type_vocab_size") != 1 and "token_type_ids" in (
+        settings.get("model_input_names") or ["token_type_ids"] * (name not in _WITHOUT_TYPES))
+    added = [*((token["content"], token["id"], token.get("special")) for token in stored.get("added_tokens") or ()),
+             *((token, id, False) for token, id in listed.items()),
+             *((token["content"], int(id), token.get("special"))
+               for id, token in (settings.get("added_tokens_decoder") or {}).items())]
     if model or (stored.get("model") or {}).get("type") == "Unigram":
-        types = config.get("type_vocab_size", 2)
+        _by_id(folder, [token[:2] for token in added], config)
         try:
-            pieces, arguments, more = (unigram_files.read_file(model, config | settings, types) if model else
-                                       unigram_files.read_json(folder, stored, settings, types))
+            pieces, arguments, more = (
+                unigram_files.read_file(model, config | settings, added, has_segments) if model else
+                unigram_files.read_json(folder, stored, settings, added, has_segments))
         except OtherModel:  # see `other_vocabulary`: weights can be used without
             return None
         if transformer.get("do_lower_case"):
@@ -217,20 +227,16 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
             rules["strip_accents"] = rules.get("strip_accents") or False
         rules["lower_case"] = True
 
-    added = [*((token["content"], token["id"]) for token in stored.get("added_tokens") or ()), *listed.items(),
-             *((token["content"], int(id)) for id, token in (settings.get("added_tokens_decoder") or {}).items())]
     known = set(tokens.values())
-    tokens = tokens | _by_id(folder, [(token, id) for token, id in added if token not in known], config)
+    tokens = tokens | _by_id(folder, [(token, id) for token, id, _ in added if token not in known], config)
     names = _special_names(settings, stored.get("model", {}).get("unk_token") if follows_steps else None)
     special_ones = (token.get("content") if isinstance(token, dict) else token for key in _MORE_SPECIAL
                     for token in _listed(settings.get(key)))
-    if others := [token for token in dict.fromkeys([*dict(added), *special_ones])
+    if others := [token for token in dict.fromkeys([*(token for token, *_ in added), *special_ones])
                   if token not in {*names, *names.values()}]:
         differences.append(
             f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' if others[5:] else ''} in "
             "texts before it splits these into words; here they are tokens of the vocabulary like all others")
-    has_segments = config.get("type_vocab_size") != 1 and "token_type_ids" in (
-        settings.get("model_input_names") or ["token_type_ids"] * (name not in _WITHOUT_TYPES))
     if follows_steps:
         ids = {token: id for id, token in tokens.items()}
         second, problems = _second_segment(stored.get("post_processor"), *(

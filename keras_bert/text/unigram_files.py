@@ -5,6 +5,7 @@ import base64
 import binascii
 import glob
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from keras_bert.errors import InputError
@@ -14,10 +15,12 @@ from keras_bert.text.charsmap import META, Charsmap
 from keras_bert.text.sentencepiece_model import Kind, read_model
 from keras_bert.text.vocabulary import read_tokens
 
+Added = tuple[str, int, bool]  # a token, its id, and if it is special
+
 _TOKENIZER = "tokenizer.json"
 # The special tokens of XLM-R; those of others must be said.
 _SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
-_SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}}  # with a space or U+2581: sentencepiece's rules do that
+_SPACES = [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": space} for space in (" ", META)]
 _CLASSES = "XLMRobertaTokenizer", "XLNetTokenizer", "KoBERTTokenizer", "KoBertTokenizer"  # of transformers and SKT
 _STEPS = "Precompiled, which may be followed by steps that remove spaces, then perhaps WhitespaceSplit, and Metaspace"
 
@@ -32,10 +35,11 @@ def find_model(folder: str) -> str | None:
     return paths[0] if paths else None
 
 
-def read_json(folder: str, stored: dict, settings: dict, types: int) -> tuple[list[str], dict[str, Any], list[str]]:
-    """Reads a `tokenizer.json`, `stored`. `settings` are those of `tokenizer_config.json`; `types` is the number of the
-    encoder's segment types. Returns the pieces, the other arguments of `UnigramTokenizer`, and what transformers does
-    differently."""
+def read_json(folder: str, stored: dict, settings: dict, added: Sequence[Added],
+              has_segments: bool) -> tuple[list[str], dict[str, Any], list[str]]:
+    """Reads a `tokenizer.json`, `stored`. `settings` are those of `tokenizer_config.json`; `added` are the added tokens
+    of all files; `has_segments` says if pairs may have two segment ids. Returns the pieces, the other arguments of
+    `UnigramTokenizer`, and what transformers does differently."""
     path = os.path.join(folder, _TOKENIZER)
     model = Record(path, "model", stored["model"])
     model.one_of("byte_fallback", (None, False))
@@ -43,29 +47,22 @@ def read_json(folder: str, stored: dict, settings: dict, types: int) -> tuple[li
     if not all(isinstance(item, list) and [*map(type, item)] in ([str, float], [str, int]) for item in vocabulary):
         raise model.error("vocab", "a list of pieces with their scores")
     pieces, scores = [piece for piece, _ in vocabulary], [score for _, score in vocabulary]
-    added = {token["id"]: token["content"] for token in stored.get("added_tokens") or ()}
-    for index in range(len(pieces), max(added, default=0) + 1):
-        pieces.append(added.get(index, f"[hole {index}]"))
-        scores.append(0.0)
-    for index, content in added.items():
-        if pieces[index] != content:
-            raise InputError(f"{path}: token {index} must have one name; got {pieces[index]!r} and {content!r}")
+    others = _add(path, pieces, added)
     special = _special(settings, pieces, path)
+    model.one_of("unk_id", [pieces.index(special[1])])
     holes = [index for index, piece in enumerate(pieces) if piece == f"[hole {index}]"]
     separators, second = _template(path, stored.get("post_processor"), special)
-    hidden = sorted({*added, *holes})
+    hidden = sorted({*(index for _, index, _ in added), *holes})
     _check_pieces(path, pieces, hidden)
-    arguments = {"scores": scores, "special": special, "hidden": hidden, "separators": separators,
-                 "rules": _rules(path, stored), "has_segments": second > 0 and types != 1}
-    others = [content for content in added.values() if content not in special]
-    differences = [f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' * (len(others) > 5)} "
-                   "in texts; here no text has them"] if others else []
+    arguments = {"scores": scores + [0.0] * (len(pieces) - len(scores)), "special": special, "hidden": hidden,
+                 "separators": separators, "rules": _rules(path, stored), "has_segments": second > 0 and has_segments}
     places = {f"{_TOKENIZER}: {name}": stored.get(name) or {} for name in ("truncation", "padding")}
-    return pieces, arguments, differences + all_differences(
+    return pieces, arguments, _found(others, special) + all_differences(
         {_TOKENIZER: stored, f"{_TOKENIZER}: unigram": stored["model"]} | places)
 
 
-def read_file(path: str, settings: dict, types: int) -> tuple[list[str], dict[str, Any], list[str]]:
+def read_file(path: str, settings: dict, added: Sequence[Added],
+              has_segments: bool) -> tuple[list[str], dict[str, Any], list[str]]:
     """Reads a `.model` file; see `read_json`."""
     model = read_model(path)
     of_class = Record(path, "", settings)
@@ -81,12 +78,30 @@ def read_file(path: str, settings: dict, types: int) -> tuple[list[str], dict[st
         pieces = ["<s>", "<pad>", "</s>", "<unk>", *model.pieces[3:], "<mask>"]
     else:
         pieces = model.pieces
+    others = _add(path, pieces, added)
     special = _special(settings, pieces, path)
     hidden = [index for index, piece in enumerate(pieces) if kinds.get(piece) != Kind.NORMAL]
     _check_pieces(path, pieces, hidden)
     return pieces, {"scores": [scores.get(piece, 0.0) for piece in pieces], "special": special, "hidden": hidden,
                     "rules": _charsmap(path, model.charsmap), "separators": 1 + is_xlm,
-                    "has_segments": not is_xlm and types != 1}, []
+                    "has_segments": not is_xlm and has_segments}, _found(others, special)
+
+
+def _add(path: str, pieces: list[str], added: Sequence[Added]) -> list[str]:
+    """Appends the added tokens, and names for the ids between them. Returns those that transformers finds in texts: the
+    others are special pieces of the model, which sentencepiece finds in none."""
+    names, size = {index: content for content, index, _ in added}, len(pieces)
+    pieces += [names.get(index, f"[hole {index}]") for index in range(size, max(names, default=0) + 1)]
+    for content, index, _ in added:
+        if pieces[index] != content:
+            raise InputError(f"{path}: token {index} must have one name; got {pieces[index]!r} and {content!r}")
+    return [content for content, index, is_special in added if not is_special or index >= size]
+
+
+def _found(added: list[str], special: list[str]) -> list[str]:
+    others = [content for content in dict.fromkeys(added) if content not in special]
+    return [f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' * (len(others) > 5)} "
+            "in texts; here no text has them"] if others else []
 
 
 def _check_pieces(path: str, pieces: list[str], hidden: list[int]) -> None:
@@ -136,7 +151,7 @@ def _rules(path: str, stored: dict) -> Charsmap:
     splits = after.get("pretokenizers", [after])
     precompiled = [step["precompiled_charsmap"] for step in steps if step["type"] == "Precompiled"]
     others = [step for step in steps
-              if step["type"] not in ("Precompiled", "Strip") and not _SPACES.items() <= step.items()]
+              if step["type"] not in ("Precompiled", "Strip") and step not in _SPACES]  # as sentencepiece's own rules
     names = [step.get("type") for step in splits]
     metaspace = Record(path, "Metaspace", splits[-1] if splits else {})
     if others or len(precompiled) > 1 or names not in (["Metaspace"], ["WhitespaceSplit", "Metaspace"]):
@@ -144,7 +159,7 @@ def _rules(path: str, stored: dict) -> Charsmap:
         raise InputError(f"{path}: the steps must be {_STEPS}; got {', '.join(map(str, found))}")
     metaspace.one_of("replacement", [META], META)
     metaspace.one_of("add_prefix_space", [True], True)
-    metaspace.one_of("prepend_scheme", ["always", "first"], "always")
+    metaspace.one_of("prepend_scheme", ["always", *["first"] * (len(names) == 1)], "always")  # of the words
     metaspace.one_of("split", [True], True)
     try:
         data = base64.b64decode(precompiled[0], validate=True) if precompiled and precompiled[0] else b""
