@@ -78,7 +78,7 @@ _CHANGING = ("config", "vocab", "keep_tokens_of", "max_position_embeddings", "hi
 
 def convert(model: Path, output: Path,
             format: Literal["huggingface", "tf1", "garden", "kerashub", "hub", "keras_bert", "sentence_transformers"],
-            *, config: Path | None = None, vocab: Path | None = None, keep_tokens_of: list[str] | None = None,
+            *, config: Path | None = None, vocab: Path | None = None, keep_tokens_of: list[Path] | None = None,
             max_position_embeddings: int | None = None, next_sentence_pooler: bool = False,
             hidden_act: Literal["gelu", "gelu_tanh"] | None = None,
             pairs: bool | None = None, activation_fn: Activation | None = None, query_prompt: str | None = None,

@@ -13,12 +13,12 @@ MODELS = "sentencepiece.bpe.model", "spiece.model", "tokenizer.model"  # of Sent
 SAVED_MODEL = "saved_model.pb"
 
 
-def find_texts(patterns: Collection[str], option: str = "input") -> list[str]:
+def find_texts(patterns: Collection[Path], option: str = "input") -> list[str]:
     """Returns the files that match an option's glob patterns, sorted. Raises an InputError if one matches none."""
     if not patterns:
         raise InputError(Option(option), " must name at least one text file; got none")
     paths: set[str] = set()
-    for pattern in patterns:
+    for pattern in [os.fspath(pattern) for pattern in patterns]:
         found = [path for path in glob.glob(pattern, recursive=True) or [pattern] if os.path.isfile(path)]
         if not found:
             if glob.escape(pattern) == pattern:

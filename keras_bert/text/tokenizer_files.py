@@ -205,7 +205,10 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
             return None
         if transformer.get("do_lower_case"):
             more.append(f"do_lower_case in {TRANSFORMER} must be false; it is true")
-        return TokenizerFiles("unigram", pieces, arguments | shared, differences=(*differences, *more))
+        unnamed = [f"no file names the tokenizer: {os.path.basename(model)} has its pieces, vocab.txt their ids; "
+                   "transformers reads vocab.txt as WordPiece"] if model and has_list and not name else []
+        return TokenizerFiles("unigram", pieces, arguments | shared, guesses=(*unnamed,),
+                              differences=(*differences, *more))
     path, tokens, guesses = _tokens(folder, stored, config)
     name = _tokenizer_class(folder, settings, config)
     follows_steps = name in _BACKENDS and bool(stored)
