@@ -18,6 +18,7 @@ from test_graph_tokenizer import assert_same_ids, assert_same_offsets, run, with
 from test_rules import hard_texts
 from tokenizers import normalizers, pre_tokenizers, processors
 
+from keras_bert.data.batches import UNLABELLED
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.inference.lite_model import LiteModel
@@ -34,7 +35,7 @@ from keras_bert.text.unigram import UnigramTokenizer
 from keras_bert.training import FineTuned, finetune
 from keras_bert.weights import native
 
-from conftest import GOLDEN, TINY, Peer, randomize
+from conftest import GOLDEN, TINY, TINY_VOCABULARY, Peer, randomize
 from zoo import numbers
 
 transformers, sentence_transformers = Peer("transformers"), Peer("sentence_transformers")
@@ -180,6 +181,8 @@ OF_XLM_R = {"tokenizer_config.json": {"tokenizer_class": "XLMRobertaTokenizer"} 
 OF_BACKEND = {"tokenizer_config.json": SETTINGS | {
     "tokenizer_class": "TokenizersBackend", "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}}
 OF_ROBERTA = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
+OTHER_IDS = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>",
+                                          special_tokens=[("<s>", 7), ("</s>", 2)])
 ONE_SEPARATOR = processors.TemplateProcessing(single="<s> $A </s>", pair="<s> $A </s> $B:1 </s>:1",
                                               special_tokens=[("<s>", 0), ("</s>", 2)])
 # Files; the model; [PAD], [UNK], [CLS], [SEP] and [MASK]; the number of separators, and segments.
@@ -194,6 +197,8 @@ LAYOUTS = {
                        True),
     "json, no segments": (lambda: {"tokenizer.json": stored(False, META, ONE_SEPARATOR)} | OF_XLM_R, "nfkc", XLM_R, 1,
                           False),
+    "unused pieces": (lambda: {SPIECE: model_file(at=234, kind=5)} | {"tokenizer_config.json": {"unk_id": 0}}, "nfkc",
+                      KOBERT, 1, True),
     "control pieces": (lambda: {SPIECE: model_file(at=234, piece="<s>", kind=3)}, "nfkc", KOBERT, 1, True),
 }
 
@@ -233,6 +238,13 @@ def test_layouts(layout, tmp_path):
         for row, found, (expected, first) in zip(rows, library.encode_batch(rows), again.pack(PLAIN, pairs, 256)):
             assert found.ids == expected, row
             assert found.type_ids == [int(at >= first) for at in range(len(expected))], row
+
+
+@pytest.mark.parametrize("trainer", [(3, 1), (3, 2)], ids=["unigram", "BPE"])
+@pytest.mark.filterwarnings("ignore:.*no file says if texts are lower-cased")
+def test_a_vocabulary_of_wordpiece_is_read_beside_a_model(trainer, tmp_path):
+    files = {SPIECE: model_file(trainer=trainer), "vocab.txt": "\n".join(TINY_VOCABULARY)}
+    assert load_tokenizer(write(tmp_path / "folder", files)).vocabulary == TINY_VOCABULARY
 
 
 @pytest.mark.peers
@@ -294,6 +306,11 @@ def changed(**values):
      "'prepend_scheme' must be always or first; got 'never'"),
     (lambda: changed(pre_tokenizer={"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, {
         "type": "Metaspace", "replacement": META, "prepend_scheme": "first"}]}), "'prepend_scheme' must be always; "),
+    (lambda: {"tokenizer.json": stored(), "tokenizer_config.json": {"tokenizer_class": "T5Tokenizer"}},
+     "'tokenizer_class' must be "),
+    (lambda: {"tokenizer.json": stored(False, META, OTHER_IDS)} | OF_XLM_R, "for a pair; got TemplateProcessing"),
+    (lambda: changed(added_tokens=[{"id": 9, "content": stored()["model"]["vocab"][9][0], "special": True}]),
+     "finds the added tokens "),
     (lambda: {"tokenizer.json": stored(spaces="")} | OF_XLM_R, "the steps must be Precompiled, "),
     (lambda: changed(model=stored()["model"] | {"unk_id": 20}), "'unk_id' must be 3; got 20"),
     (lambda: {SPIECE: model_file(), "added_tokens.json": {"<x>": 2000}}, "finds the added tokens '<x>' in texts; here"),
@@ -347,7 +364,7 @@ def test_tasks(layout, task, tmp_path):
 
 
 def test_tags_of_characters():
-    """Each character has one tag, also where U+2581 before a word is a token of its own."""
+    """Each character has one tag, also where U+2581 before a word is a token of its own, whatever follows it has."""
     tokenizer = both("nfkc")[0]
     entities = [{"start": 0, "end": 2, "label": "x"}, {"start": 3, "end": 5, "label": "y"}]
     rows = Rows("data", [{"text": "서울 뷁뷁 가", "entities": entities}, {"text": "the ab", "entities": []}])
@@ -355,10 +372,11 @@ def test_tags_of_characters():
     examples = [*Tag.iterate(rows)]
     task = Tag.from_examples(rows, examples, max_length=40)
     encoded = task.encode(examples, tokenizer)
-    outputs = [9 * np.eye(len(task.labels))[np.maximum(target, 0)] for target in encoded.targets]
-    outputs = [np.concatenate([logits, logits[:1]]) for logits in outputs]
-    assert task.score(encoded, outputs)["f1"] == 1
-    assert [(entity.start, entity.end) for entity in task.answers(encoded, outputs)[0]] == [(0, 2), (3, 5)]
+    for other in range(len(task.labels)):
+        outputs = [9 * np.eye(len(task.labels))[np.where(target == UNLABELLED, other, target)]
+                   for target in encoded.targets]
+        assert task.score(encoded, outputs)["f1"] == 1
+        assert [(entity.start, entity.end) for entity in task.answers(encoded, outputs)[0]] == [(0, 2), (3, 5)]
 
 
 def test_windows_and_questions_need_room_for_two_separators():

@@ -45,7 +45,7 @@ def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str
     report(f"kept {len(kept):,} of {weights.config.vocab_size:,} rows of the word embeddings: the encoder has "
            f"{_megabytes(trimmed):.0f} MB in float32, before {_megabytes(weights):.0f} MB")
     if not held_out:
-        report(f"no line is held out, since there are fewer than {_EVERY}")
+        report(f"fewer than {_EVERY} lines, so none is held out")
         return trimmed
     changed = [text for text, old, new in zip(held_out, tokenizer.ids(held_out), restricted.ids(held_out))
                if old != kept[new].tolist()]

@@ -62,6 +62,7 @@ class Tag(SplittingTask):
     splits a word of the file, the parts after the first continue its entity: their label is I- instead of B-.
 
     If the tags are those of characters, each token has a BIO label: the tag of its first character (Park et al., 2021).
+    Of several tokens that begin with the same character, the first one stands for all.
 
     A text longer than `max_length` is split into windows. Each token is labelled, in training too, in the window in
     which it has the most context.
@@ -162,7 +163,7 @@ class Tag(SplittingTask):
 
     def _labelled(self, tokens: TokenOffsets) -> np.ndarray:
         """Returns the tokens that have a label: int64 [labelled tokens]."""
-        return tokens.firsts if self.unit == "word" else np.arange(len(tokens.ids))
+        return tokens.firsts if self.unit == "word" else tokens.heads
 
     def _targets(self, example: TaggedExample | TaggedText, tokens: TokenOffsets) -> np.ndarray:
         """Returns the index of the label of each token, `UNLABELLED` for those without one: int32 [tokens]."""
@@ -215,16 +216,16 @@ class Tag(SplittingTask):
     def _words(self, encoded: Encoded, outputs: Outputs, strategy: str) -> Iterator[tuple[str, _Words]]:
         """Yields each text, and its words or tokens with their most probable labels."""
         for example, tokens, logits in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs)):
-            firsts, probabilities = np.arange(len(tokens.ids)), np.exp(log_softmax(logits))
-            if strategy in _OF_WORDS and len(tokens.firsts):
-                firsts = tokens.firsts
-            lasts = np.append(firsts, len(tokens.ids))[1:] - 1
+            probabilities = np.exp(log_softmax(logits))
+            firsts = tokens.firsts if strategy in _OF_WORDS else tokens.heads
+            ends = tokens.ends_of(firsts)
             firsts = firsts[firsts < len(logits)]  # of what the windows contain
-            lasts = lasts[:len(firsts)]
             if strategy in _OF_WORDS and len(firsts):
                 probabilities = np.stack(list(map(_OF_WORDS[strategy], np.split(probabilities, firsts[1:]))))
+            else:
+                probabilities = probabilities[firsts]
             yield example.text, _Words([self.labels[i] for i in probabilities.argmax(axis=1)],
-                                       probabilities.max(axis=1), tokens.starts[firsts], tokens.ends[lasts])
+                                       probabilities.max(axis=1), tokens.starts[firsts], ends[:len(firsts)])
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns `f1`, `precision` and `recall` of whole entities (seqeval, like conlleval); `entity_macro_f1`, the
@@ -313,7 +314,8 @@ def _character_tags(example: TaggedText, tokens: TokenOffsets, labels: Sequence[
     """Returns the tags of the characters of the text: the label of the character's token; after the first character of
     a token, B- becomes I-. Characters without a token, white space above all, have None."""
     tags: list[str | None] = [None] * len(example.text)
-    for start, end, label in reversed([*zip(tokens.starts, tokens.ends, labels)]):  # of equal ranges, the first counts
+    heads = tokens.heads
+    for start, end, label in reversed([*zip(tokens.starts[heads], tokens.ends_of(heads), labels)]):  # the first counts
         tags[start:end] = [label] + ["I" + label[1:] if label != OUTSIDE else label] * (end - start - 1)
     return tags
 

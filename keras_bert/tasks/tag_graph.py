@@ -20,7 +20,7 @@ def answer(task: Tag, reader: Reader, texts: tf.Tensor) -> Answers:
     outputs = reader.run_windows(reader.run, inputs, tokens)[:, 1:-1]
     logits = tf.boolean_mask(outputs, inputs[1][:, 2:] > 0)  # without [CLS], the final [SEP]
     logits = tf.boolean_mask(logits, is_own(parts))
-    text, head, tail = _words(task, ids, tokens)
+    text, head, tail = _words(task, ids, tokens, starts.flat_values)
     read = head  # of each word, the index of its first token among those of all windows
     if task.max_windows is not None:
         limit = tf.math.segment_max(parts.end, parts.row)
@@ -41,11 +41,14 @@ def answer(task: Tag, reader: Reader, texts: tf.Tensor) -> Answers:
     return _padded("word", words, text, ids.nrows()) | _padded("entity", entities, entity_text, ids.nrows())
 
 
-def _words(task: Tag, ids: tf.RaggedTensor, tokens: tf.RaggedTensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+def _words(task: Tag, ids: tf.RaggedTensor, tokens: tf.RaggedTensor,
+           starts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Returns the index of each word's text, and of its first and last token: each int64 [words]."""
-    if task.unit == "character":  # each token is a word
-        each = tf.range(tf.size(tokens.values, tf.int64))
-        return tokens.value_rowids(), each, each
+    if task.unit == "character":  # see `TokenOffsets.heads`
+        text = tokens.value_rowids()
+        begins = tf.not_equal(starts[1:], starts[:-1]) | tf.not_equal(text[1:], text[:-1])
+        head = tf.where(tf.concat([tf.ones_like(starts[:1], tf.bool), begins], 0))[:, 0]
+        return tf.gather(text, head), head, tf.concat([head[1:], tf.shape(starts, tf.int64)], 0) - 1
     return ids.value_rowids(), ids.values.row_starts(), ids.values.row_limits() - 1
 
 

@@ -23,6 +23,15 @@ class TokenOffsets:
     ends: np.ndarray  # int64 [tokens], exclusive
     firsts: np.ndarray  # int64 [words], the index of the first token of each word
 
+    @property
+    def heads(self) -> np.ndarray:
+        """The indices of the tokens that do not begin with the same character as the one before: int64 [heads]."""
+        return np.flatnonzero(np.diff(self.starts, prepend=-1))
+
+    def ends_of(self, firsts: np.ndarray) -> np.ndarray:
+        """Returns the ends of some parts of the text, int64 [parts], by the indices of their first tokens."""
+        return self.ends[np.append(firsts, len(self.ids))[1:] - 1]
+
 
 def tokens_with_offsets(texts: Iterable[str], tokenizer: Tokenizer,
                         needed: int = sys.maxsize) -> list[TokenOffsets]:

@@ -157,6 +157,9 @@ def read_modules(folder: Path) -> dict[str, str]:
 
 def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | None:
     """Reads the tokenizer of a folder that is not KerasHub's; `stored` is its `tokenizer.json`."""
+    has_list = os.path.exists(os.path.join(folder, "vocab.txt"))
+    if not stored and not has_list and not unigram_files.find_model(folder):
+        return None
     settings, listed, special = (read_object(os.path.join(folder, name)) for name in (
         CONFIG, "added_tokens.json", "special_tokens_map.json"))
     transformer, calls, differences = _transformer(folder)
@@ -168,10 +171,9 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
             os.path.join(folder, "bert_config.json"))
     config = as_bert(config)
     name = settings.get("tokenizer_class") or config.get("tokenizer_class")
-    has_list = os.path.exists(os.path.join(folder, "vocab.txt"))
-    model = None if stored or has_list and name in _BERT else unigram_files.find_model(folder)
-    if not stored and not model and not has_list:
-        return None
+    model = None if stored or name in _BERT and has_list else unigram_files.find_model(folder)
+    if model and has_list and not unigram_files.has_pieces(os.path.join(folder, "vocab.txt")):
+        model = None
     if "added_tokens_decoder" not in settings:
         settings = settings | special
     own, of_format = (read_object(os.path.join(folder, f"{name}settings.json")) for name in ("", "keras_bert_"))
@@ -205,9 +207,14 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
             return None
         if transformer.get("do_lower_case"):
             more.append(f"do_lower_case in {TRANSFORMER} must be false; it is true")
-        unnamed = [f"no file names the tokenizer: {os.path.basename(model)} has its pieces, vocab.txt their ids; "
-                   "transformers reads vocab.txt as WordPiece"] if model and has_list and not name else []
-        return TokenizerFiles("unigram", pieces, arguments | shared, guesses=(*unnamed,),
+        guesses = []
+        if model and has_list and not name:
+            guesses.append(f"no file names the tokenizer's class: {os.path.basename(model)} is read as one of "
+                           "SentencePiece, with the ids of vocab.txt; transformers reads vocab.txt as WordPiece")
+        if str(name).startswith("XLNet"):
+            guesses.append("texts are read as by SentencePiece, and packed as [CLS] A [SEP], as KoBERT was trained; "
+                           f"{name} of transformers also removes accents, and puts [CLS] last")
+        return TokenizerFiles("unigram", pieces, arguments | shared, guesses=(*guesses,),
                               differences=(*differences, *more))
     path, tokens, guesses = _tokens(folder, stored, config)
     name = _tokenizer_class(folder, settings, config)

@@ -53,12 +53,11 @@ class UnigramTokenizer(Tokenizer):
         ids = {piece: index for index, piece in enumerate(pieces)}
         self.hidden = frozenset({ids[name] for name in special if name in ids} | set(hidden))
         self.is_special = np.isin(np.arange(len(pieces)), [*self.hidden])
-        self.scores = np.asarray(scores, np.float64)
-        # No word has a space, so these are not found. A score of 0 does not change the lowest one.
+        self.scores = np.where(self.is_special, 0.0, np.asarray(scores, np.float64))  # 0: none changes the lowest one
+        # No word has a space, so these are not found.
         self.forms = [f" {index}" if index in self.hidden else piece.translate(STAND_INS)
                       for index, piece in enumerate(pieces)]
-        scored = np.where(self.is_special, 0.0, self.scores).tolist()
-        model = tokenizers.models.Unigram([*zip(self.forms, scored)], ids[special[1]], False)
+        model = tokenizers.models.Unigram([*zip(self.forms, self.scores.tolist())], ids[special[1]], False)
         self.separators = separators
         super().__init__(pieces, ids, special, Charsmap() if rules is None else rules, model, max_length, has_segments,
                          truncation_side)

@@ -13,7 +13,7 @@ from keras_bert.files.json_files import Record, all_differences
 from keras_bert.files.paths import MODELS
 from keras_bert.text.charsmap import META, Charsmap
 from keras_bert.text.sentencepiece_model import Kind, read_model
-from keras_bert.text.vocabulary import read_tokens
+from keras_bert.text.vocabulary import CONTINUES, read_tokens
 
 Added = tuple[str, int, bool]  # a token, its id, and if it is special
 
@@ -22,6 +22,8 @@ _TOKENIZER = "tokenizer.json"
 _SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
 _SPACES = [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": space} for space in (" ", META)]
 _CLASSES = "XLMRobertaTokenizer", "XLNetTokenizer", "KoBERTTokenizer", "KoBertTokenizer"  # of transformers and SKT
+_JSON_CLASSES = [*(f"{model}Tokenizer{suffix}" for model in ("XLMRoberta", "Camembert") for suffix in ("", "Fast")),
+                 "PreTrainedTokenizerFast", "TokenizersBackend"]
 _STEPS = "Precompiled, which may be followed by steps that remove spaces, then perhaps WhitespaceSplit, and Metaspace"
 
 
@@ -35,27 +37,34 @@ def find_model(folder: str) -> str | None:
     return paths[0] if paths else None
 
 
+def has_pieces(path: str) -> bool:
+    """Returns True if a `vocab.txt` has pieces of SentencePiece rather than tokens of WordPiece."""
+    return sum(token.startswith(META) - token.startswith(CONTINUES) for token in read_tokens(path)) >= 0
+
+
 def read_json(folder: str, stored: dict, settings: dict, added: Sequence[Added],
               has_segments: bool) -> tuple[list[str], dict[str, Any], list[str]]:
     """Reads a `tokenizer.json`, `stored`. `settings` are those of `tokenizer_config.json`; `added` are the added tokens
     of all files; `has_segments` says if pairs may have two segment ids. Returns the pieces, the other arguments of
     `UnigramTokenizer`, and what transformers does differently."""
     path = os.path.join(folder, _TOKENIZER)
+    Record(folder, "", settings).one_of("tokenizer_class", (None, *_JSON_CLASSES))
     model = Record(path, "model", stored["model"])
     model.one_of("byte_fallback", (None, False))
     vocabulary = model.get("vocab", list)
     if not all(isinstance(item, list) and [*map(type, item)] in ([str, float], [str, int]) for item in vocabulary):
         raise model.error("vocab", "a list of pieces with their scores")
     pieces, scores = [piece for piece, _ in vocabulary], [score for _, score in vocabulary]
-    others = _add(path, pieces, added)
+    others = _add(path, pieces, scores, added)
     special = _special(settings, pieces, path)
     model.one_of("unk_id", [pieces.index(special[1])])
     holes = [index for index, piece in enumerate(pieces) if piece == f"[hole {index}]"]
-    separators, second = _template(path, stored.get("post_processor"), special)
+    separators, second = _template(path, stored.get("post_processor"), {
+        name: pieces.index(name) for name in special[2:4]})
     hidden = sorted({*(index for _, index, _ in added), *holes})
     _check_pieces(path, pieces, hidden)
-    arguments = {"scores": scores + [0.0] * (len(pieces) - len(scores)), "special": special, "hidden": hidden,
-                 "separators": separators, "rules": _rules(path, stored), "has_segments": second > 0 and has_segments}
+    arguments = {"scores": scores, "special": special, "hidden": hidden, "separators": separators,
+                 "rules": _rules(path, stored), "has_segments": second > 0 and has_segments}
     places = {f"{_TOKENIZER}: {name}": stored.get(name) or {} for name in ("truncation", "padding")}
     return pieces, arguments, _found(others, special) + all_differences(
         {_TOKENIZER: stored, f"{_TOKENIZER}: unigram": stored["model"]} | places)
@@ -78,24 +87,30 @@ def read_file(path: str, settings: dict, added: Sequence[Added],
         pieces = ["<s>", "<pad>", "</s>", "<unk>", *model.pieces[3:], "<mask>"]
     else:
         pieces = model.pieces
-    others = _add(path, pieces, added)
+    of_pieces = [scores.get(piece, 0.0) for piece in pieces]
+    others = _add(path, pieces, of_pieces, added)
     special = _special(settings, pieces, path)
     hidden = [index for index, piece in enumerate(pieces) if kinds.get(piece) != Kind.NORMAL]
     _check_pieces(path, pieces, hidden)
-    return pieces, {"scores": [scores.get(piece, 0.0) for piece in pieces], "special": special, "hidden": hidden,
-                    "rules": _charsmap(path, model.charsmap), "separators": 1 + is_xlm,
-                    "has_segments": not is_xlm and has_segments}, _found(others, special)
+    # `tokenizers` finds special tokens in texts, so that those for later use need names that no text has.
+    pieces = [f"[hole {index}]" if kinds.get(piece) == Kind.UNUSED and piece not in special else piece
+              for index, piece in enumerate(pieces)]
+    return pieces, {"scores": of_pieces, "special": special, "hidden": hidden, "separators": 1 + is_xlm,
+                    "rules": _charsmap(path, model.charsmap), "has_segments": not is_xlm and has_segments}, _found(
+                        others, special)
 
 
-def _add(path: str, pieces: list[str], added: Sequence[Added]) -> list[str]:
-    """Appends the added tokens, and names for the ids between them. Returns those that transformers finds in texts: the
-    others are special pieces of the model, which sentencepiece finds in none."""
+def _add(path: str, pieces: list[str], scores: list[float], added: Sequence[Added]) -> list[str]:
+    """Appends the added tokens, and names for the ids between them, with the score 0. Returns those that transformers
+    finds in texts and this package does not; that is, all but pieces of the model that sentencepiece finds in no text:
+    they are special, and their score is 0."""
     names, size = {index: content for content, index, _ in added}, len(pieces)
     pieces += [names.get(index, f"[hole {index}]") for index in range(size, max(names, default=0) + 1)]
+    scores += [0.0] * (len(pieces) - size)
     for content, index, _ in added:
         if pieces[index] != content:
             raise InputError(f"{path}: token {index} must have one name; got {pieces[index]!r} and {content!r}")
-    return [content for content, index, is_special in added if not is_special or index >= size]
+    return [content for content, index, is_special in added if not is_special or index >= size or scores[index]]
 
 
 def _found(added: list[str], special: list[str]) -> list[str]:
@@ -128,18 +143,21 @@ def _special(settings: dict, pieces: list[str], path: str) -> list[str]:
     return names
 
 
-def _template(path: str, step: dict | None, special: list[str]) -> tuple[int, int]:
-    """Returns the number of separators between the texts of a pair, and the segment id of the second text."""
+def _template(path: str, step: dict | None, ids: dict[str, int]) -> tuple[int, int]:
+    """Returns the number of separators between the texts of a pair, and the segment id of the second text. `ids` are
+    those of [CLS] and [SEP]."""
     step = step or {}
-    cls, sep = special[2:4]
-    if step.get("type") == "RobertaProcessing" and (step["cls"][0], step["sep"][0]) == (cls, sep):
+    cls, sep = ids
+    if step.get("type") == "RobertaProcessing" and [step["cls"], step["sep"]] == [*map(list, ids.items())]:
         return 2, 0
     if step.get("type") == "TemplateProcessing":
         single, pair = ([(part["id"], part["type_id"]) for piece in step[form] for part in piece.values()]
                         for form in ("single", "pair"))
         second, first = pair[-1][1], [(cls, 0), ("A", 0), (sep, 0)]
+        has_ids = all((step["special_tokens"].get(name) or {}).get("ids") == [index] for name, index in ids.items())
         for separators in (1, 2):
-            if single == first and pair == [*first, *[(sep, 0)] * (separators - 1), ("B", second), (sep, second)]:
+            if has_ids and second in (0, 1) and single == first and pair == [
+                    *first, *[(sep, 0)] * (separators - 1), ("B", second), (sep, second)]:
                 return separators, second
     raise InputError(f"{path}: post_processor must be {cls} A {sep} for a text, and {cls} A {sep} B {sep} or "
                      f"{cls} A {sep}{sep} B {sep} for a pair; got {step.get('type')}")
