@@ -14,6 +14,7 @@ import tensorflow as tf
 import tensorflow_hub as hub
 from keras import ops
 from safetensors.numpy import load_file, save_file
+from test_unigram import model_file
 
 from keras_bert import models
 from keras_bert.config import BertConfig
@@ -383,7 +384,8 @@ def other_vocabulary(folder, name, content):
     """Replaces the vocabulary of a folder."""
     for file in ("vocab.txt", "tokenizer_config.json", "tokenizer.json"):
         (folder / file).unlink(missing_ok=True)
-    (folder / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    content = content if isinstance(content, str | bytes) else json.dumps(content)
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
 
 
 @pytest.mark.parametrize("model,words", [
@@ -422,23 +424,26 @@ def test_what_is_refused_needs_no_library(tmp_path, run, monkeypatch, command):
     check(torch if command[0] == "convert" else "is missing next to the weights; copy the model's")
 
 
-@pytest.mark.parametrize("name,words", [
-    ("merges.txt", "the vocabulary must be one of WordPiece; this is one of byte-level BPE; use a model with"),
-    ("sentencepiece.bpe.model", "must be a model of SentencePiece; it is damaged, or something else; use a model with"),
+@pytest.mark.parametrize("name,content,words", [
+    ("merges.txt", "#version: 0.2\n", "the vocabulary must be one of WordPiece; this is one of byte-level BPE; use a "),
+    ("spiece.model", model_file(trainer=(3, 2)), "model_type must be unigram; got BPE; use a model with"),
 ])
-def test_weights_with_another_vocabulary_are_read_for_ids(tmp_path, name, words):
+def test_weights_with_another_vocabulary_are_read_for_ids(tmp_path, name, content, words):
     """Only what takes texts refuses them, and says why."""
     source = write_one_segment(tmp_path / "model")
     (tmp_path / "tf1").mkdir()
     tf1.write(Weights.of(BertLayer(TINY), BertTokenizer(TINY_VOCABULARY)), tmp_path / "tf1")
     (tmp_path / "tf1/tokenizer_config.json").touch()
     for folder in (source, tmp_path / "tf1"):
-        other_vocabulary(folder, name, "#version: 0.2\n")
+        other_vocabulary(folder, name, content)
         load_pretrained(folder, frozen=["pooler"])
         with pytest.raises(InputError, match=f"{name}: {words}"):
             open_source(folder).needed_tokenizer()
     with pytest.raises(InputError, match=words):
         BertTokenizer.from_folder(folder)
+    lines = []
+    convert(source, tmp_path / "out", "keras_bert", report=lines.append)
+    assert any(line.startswith("no vocabulary: ") and words in line for line in lines)
 
 
 @pytest.mark.peers

@@ -257,7 +257,7 @@ def steps(**values):
 ])
 def test_another_tokenizer_is_refused(folder, run, tmp_path, write, words):
     write(folder)
-    advice = "; use a model with BERT's WordPiece vocabulary, for Korean klue-bert-base"
+    advice = "; use a model with a WordPiece or unigram vocabulary, for Korean klue-bert-base"
     with pytest.raises(InputError, match=f"{words}.*{advice}$") as error:
         BertTokenizer.from_folder(folder)
     status, _, messages = run("convert", f"--model={folder}", f"--output={tmp_path}/out", "--format=keras_bert")

@@ -292,6 +292,7 @@ def changed(**values):
     (lambda: {SPIECE: model_file(piece="▁a▁b")}, "piece 10 must have U+2581 at its start alone; got "),
     (lambda: {SPIECE: model_file(at=2, piece="x")}, "the special tokens [CLS] are not among its pieces; name"),
     (lambda: {SPIECE: model_file()[:5000]}, "must be a model of SentencePiece; it is damaged"),
+    (lambda: {SPIECE: b""}, "must be a model of SentencePiece; it is damaged or something else; copy the file again"),
     (lambda: {SPIECE: model_file(charsmap=b"abc" * 9)}, "spiece.model: precompiled_charsmap is damaged; copy the"),
     (lambda: {SPIECE: model_file(charsmap=model_of("nfkc").charsmap[:9999])}, "precompiled_charsmap is damaged"),
     (lambda: {SPIECE: model_file(), "tokenizer.model": b""}, "must have one .model file; got "),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = 'keras-bert predict --model=my_model "turn off the lights"'
 _FILES = ".jsonl", ".tsv", ".csv", ".parquet", ".json", ".txt", ".gz"  # what no folder of answers is called
-_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
+_ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r", "\0": r"\0"})
 
 
 def run(*texts: str, model: str, input: list[str] | None = None,

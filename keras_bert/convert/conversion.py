@@ -17,7 +17,7 @@ from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.paths import find_texts
 from keras_bert.text import Tokenizer
 from keras_bert.text.samples import of_tokens, sample_inputs
-from keras_bert.text.tokenizer_files import describe_casing
+from keras_bert.text.tokenizer_files import describe_casing, other_vocabulary
 from keras_bert.text.wordpiece import wordpiece
 from keras_bert.weights.format import Format, Source, Weights
 from keras_bert.weights.kinds import ENCODER, KINDS, OF_TOKENS
@@ -197,8 +197,9 @@ def _report_source(source: Source, weights: Weights, skipped: dict[str, str], mi
     for note in source.notes:
         report(note)
     if source.tokenizer is None:
-        report("no vocabulary: outputs are compared on random ids, and the result cannot take texts; copy the model's "
-               "vocab.txt next to the weights")
+        why = other_vocabulary(source.path) or (
+            "copy the model's vocab.txt, tokenizer.json or .model file next to the weights")
+        report(f"no vocabulary: outputs are compared on random ids, and the result cannot take texts; {why}")
         return
     vocabulary = source.tokenizer.vocabulary
     if rest := config.vocab_size - len(vocabulary):

@@ -225,7 +225,7 @@ class Comparison:
     @property
     def loss(self) -> float:
         """The loss in percentage points; negative if the exported model is better."""
-        return (1 if self.percent else 100) * (self.original - self.exported)
+        return round((1 if self.percent else 100) * (self.original - self.exported), 6)
 
     def __str__(self) -> str:
         equal = "" if self.equal is None else f"; {self.equal:.2%} of the answers are equal"

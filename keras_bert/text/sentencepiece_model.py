@@ -41,8 +41,9 @@ def read_model(path: Path) -> SentencePieceModel:
     """Reads a `.model` file.
 
     Raises:
-        OtherModel: the file is damaged; or the model is not a unigram model, or has a setting or a kind of piece that
-            changes its ids, and the message names it.
+        OtherModel: the model is not a unigram model, or has a setting or a kind of piece that changes its ids, and the
+            message names it.
+        InputError: the file is damaged.
     """
     with reading(path), open(path, "rb") as file:
         data = file.read()
@@ -53,8 +54,11 @@ def read_model(path: Path) -> SentencePieceModel:
                                for which in (2, 3))
         model = SentencePieceModel([piece[1].decode() for piece in pieces], [piece.get(2, 0.0) for piece in pieces],
                                    [Kind(piece.get(3, 1)) for piece in pieces], normalizer.get(2, b""))
+        if not pieces:
+            raise ValueError
     except (IndexError, KeyError, ValueError, TypeError, AttributeError, struct.error):
-        raise OtherModel(f"{path}: must be a model of SentencePiece; it is damaged, or something else") from None
+        raise InputError(f"{path}: must be a model of SentencePiece; it is damaged or something else; copy the file "
+                         "again") from None
     for fields, message in ((_TRAINER, trainer), (_NORMALIZER, normalizer)):
         for number, (name, needed) in fields.items():
             if (value := message.get(number, needed)) != needed:

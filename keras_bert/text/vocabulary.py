@@ -11,7 +11,7 @@ from keras_bert.files.utf8 import decode
 CONTINUES = "##"  # prefix of a token that continues a word
 MAX_WORD_LENGTH = 200  # of a word that is split into tokens, in characters: google-research/bert `tokenization.py`
 _SENTENCE_PIECE = "\u2581"  # prefix of a SentencePiece token that begins a word
-INSTEAD = "use a model with BERT's WordPiece vocabulary, for Korean klue-bert-base"
+INSTEAD = "use a model with a WordPiece or unigram vocabulary, for Korean klue-bert-base"
 _NEEDED = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 
 
