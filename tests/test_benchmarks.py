@@ -139,9 +139,11 @@ def test_scores_on_litert_end_in_a_line_of_json(run_benchmark, benchmark_module,
     rows = json.loads(run_benchmark(
         "litert_scores", "--tasks=clinc-hwu-176", f"--model={pretrained_once}")[-1])["rows"]
     assert [(row["library"], row["examples"]) for row in rows] == [
-        ("keras", 176), ("litert-float32", 176), ("litert-int8", 176)]
+        ("keras", 176), ("litert-float32", 176), ("litert-int8", 176), ("saved_model", 176)]
     for row in rows[:2]:
         assert row["points_lost"] == 0 and row["equal"] == 1 and 0 < row["score"] <= 1 and row["seconds"] > 0
+    assert rows[3]["equal"] == 1 and all(row["milliseconds"] > 0 for row in rows)
+    assert rows[2]["megabytes"] < rows[1]["megabytes"] < 1.1 * rows[3]["megabytes"]
 
 
 @pytest.mark.slow("a benchmark that fails")
