@@ -71,10 +71,13 @@ def of_sentencepiece(folder, tokenizer):
     return lambda texts: [[own[index] for index in found] for found in model.encode(texts)]
 
 
-def of_transformers(folder, _):
+def of_transformers(_, tokenizer):
+    """Of the `tokenizer.json` that this package writes, since transformers needs more libraries for a `.model` file."""
     import transformers
 
-    made = transformers.AutoTokenizer.from_pretrained(folder)
+    with tempfile.TemporaryDirectory() as folder:
+        tokenizer.save_for_transformers(folder, 512)
+        made = transformers.AutoTokenizer.from_pretrained(folder)
     return lambda texts: made(texts, add_special_tokens=False)["input_ids"]
 
 
