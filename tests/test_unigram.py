@@ -42,7 +42,7 @@ transformers, sentence_transformers = Peer("transformers"), Peer("sentence_trans
 FOLDER = GOLDEN.parent / "unigram"
 RECORDED = json.loads((FOLDER / "texts.json").read_text(encoding="utf-8"))
 TEXTS = RECORDED["texts"]
-PLAIN = TEXTS[:200]  # lines in NFC
+PLAIN = [*TEXTS[:200], "  날씨  알려줘 ", " ", "오늘 \n날씨"]  # in NFC
 KOBERT, XLM_R = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
 SETTINGS = dict(zip(["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"], XLM_R))
 ORIGINAL = {ord(stand_in): space for space, stand_in in STAND_INS.items() if stand_in != "\ufdef"}

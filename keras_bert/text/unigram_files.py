@@ -20,7 +20,9 @@ Added = tuple[str, int, bool]  # a token, its id, and if it is special
 _TOKENIZER = "tokenizer.json"
 # The special tokens of XLM-R; those of others must be said.
 _SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
-_SPACES = [{"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": space} for space in (" ", META)]
+BORDERS = r"\A | \z"  # spaces at the ends of a text, of which `tokenizers` makes pieces
+_SPACES = [{"type": "Replace", "pattern": {"Regex": pattern}, "content": space}
+           for pattern, space in ((" {2,}", " "), (" {2,}", META), (BORDERS, ""))]
 _CLASSES = "XLMRobertaTokenizer", "XLNetTokenizer", "KoBERTTokenizer", "KoBertTokenizer"  # of transformers and SKT
 _JSON_CLASSES = [*(f"{model}Tokenizer{suffix}" for model in ("XLMRoberta", "Camembert") for suffix in ("", "Fast")),
                  "PreTrainedTokenizerFast", "TokenizersBackend"]
