@@ -53,7 +53,7 @@ def prove(source: Source, weights: Weights, changed: Sequence[str], target: Form
     name, ask = _LIBRARIES.get("pairs" if is_pair else source.format, ("", None))
     failed = "not compared with another library's answers, only with what was read"
     if ask is None or source.tokenizer is None:
-        return f"{failed}: " + ("no vocabulary" if ask else f"keras_bert knows none for {source.format}")
+        return f"{failed}: " + ("no vocabulary" if ask else f"keras_bert knows no library for {source.format}")
     if changed or importlib.util.find_spec(name) is None:
         return f"{failed}: " + (f"{', '.join(changed)} may change answers" if changed else f"{name} is not installed")
     length = weights.settings.get("max_length") or source.tokenizer.max_length or source.config.max_position_embeddings
@@ -78,7 +78,7 @@ def prove(source: Source, weights: Weights, changed: Sequence[str], target: Form
     if not problem:
         return f"compared with {asked}: largest difference {largest:.1e}"
     if source.files and source.files.guesses:
-        return f"other answers than {library} gives, since its reading of the files is another: {problem}"
+        return f"the answers differ from those of {library}, which reads the files in another way: {problem}"
     raise InputError(f"{source.path}: the result must give the {asked}; {problem}; to convert it nevertheless, pass ",
                      Option("no_check=True"))
 

@@ -21,6 +21,7 @@ from keras_bert.text import unigram_files, vocabulary
 from keras_bert.text.rules import CJK, Rules, any_of
 from keras_bert.text.sentencepiece_model import OtherModel, read_model
 from keras_bert.text.tokenizer import Tokenizer
+from keras_bert.text.unigram_files import BACKENDS
 from keras_bert.text.vocabulary import CONTINUES, INSTEAD, MAX_WORD_LENGTH
 
 TOKENIZER, CONFIG = "tokenizer.json", "tokenizer_config.json"
@@ -37,7 +38,6 @@ KERAS_HUB_DEFAULTS = {"has_segments": True, "max_word_length": MAX_WORD_LENGTH}
 # `tokenizer.json` alone.
 _BERT = [f"{model}Tokenizer{suffix}" for model in ("Bert", "DistilBert", "Electra", "MobileBert")
          for suffix in ("", "Fast")]
-_BACKENDS = ("PreTrainedTokenizerFast", "TokenizersBackend")
 # Those that return no types unless model_input_names says so.
 _WITHOUT_TYPES = ["TokenizersBackend", *(f"{model}Tokenizer{suffix}" for model in ("DistilBert", "XLMRoberta")
                                          for suffix in ("", "Fast"))]
@@ -218,7 +218,7 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
                               differences=(*differences, *more))
     path, tokens, guesses = _tokens(folder, stored, config)
     name = _tokenizer_class(folder, settings, config)
-    follows_steps = name in _BACKENDS and bool(stored)
+    follows_steps = name in BACKENDS and bool(stored)
     notes: list[str] = []
 
     said = {name: settings[key] for key, name in _RULES.items() if key in settings}
@@ -242,11 +242,9 @@ def _read(folder: str, stored: dict, config: dict | None) -> TokenizerFiles | No
     names = _special_names(settings, stored.get("model", {}).get("unk_token") if follows_steps else None)
     special_ones = (token.get("content") if isinstance(token, dict) else token for key in _MORE_SPECIAL
                     for token in _listed(settings.get(key)))
-    if others := [token for token in dict.fromkeys([*(token for token, *_ in added), *special_ones])
-                  if token not in {*names, *names.values()}]:
-        differences.append(
-            f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' if others[5:] else ''} in "
-            "texts before it splits these into words; here they are tokens of the vocabulary like all others")
+    differences += unigram_files.found_in_texts(
+        [*(token for token, *_ in added), *special_ones], {*names, *names.values()},
+        " before it splits these into words; here they are tokens of the vocabulary like all others")
     if follows_steps:
         ids = {token: id for id, token in tokens.items()}
         second, problems = _second_segment(stored.get("post_processor"), *(
@@ -292,7 +290,7 @@ def _tokenizer_class(folder: str, settings: dict, config: dict) -> str | None:
     """Returns the name of the tokenizer's class, or None; raises an InputError if its rules are not BERT's."""
     file, values = (CONFIG, settings) if settings.get("tokenizer_class") else ("config.json", config)
     return Record(os.path.join(folder, file), "", values).one_of(
-        "tokenizer_class", (None, *_BERT, *_BACKENDS), cure=f", which splits texts in another way; {INSTEAD}")
+        "tokenizer_class", (None, *_BERT, *BACKENDS), cure=f", which splits texts in another way; {INSTEAD}")
 
 
 def _tokens(folder: str, stored: dict, config: dict) -> tuple[str, dict[int, str], list[str]]:

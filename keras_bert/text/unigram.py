@@ -18,7 +18,7 @@ from keras_bert.text.charsmap import META, STAND_INS, Charsmap
 from keras_bert.text.packing import Side
 from keras_bert.text.tokenizer import Tokenizer
 from keras_bert.text.tokenizer_files import CONFIG, SPECIAL, TOKENIZER
-from keras_bert.text.unigram_files import BORDERS
+from keras_bert.text.unigram_files import SPACES
 
 UNKNOWN_PENALTY = 10.0  # what an unknown character scores below the worst piece
 
@@ -121,7 +121,7 @@ class UnigramTokenizer(Tokenizer):
             [*zip(self.vocabulary, self.scores.tolist())], self.unk_id, False))
         steps = [normalizers.Precompiled(self.rules.data)] if self.rules.data else []
         fast.normalizer = normalizers.Sequence([*steps, *(normalizers.Replace(tokenizers.Regex(pattern), space)
-                                                          for pattern, space in ((" {2,}", " "), (BORDERS, "")))])
+                                                          for pattern, space in SPACES.items())])
         split = [pre_tokenizers.WhitespaceSplit()] if self.rules.splits_white_space else []
         fast.pre_tokenizer = pre_tokenizers.Sequence([*split, pre_tokenizers.Metaspace()])
         fast.decoder = decoders.Metaspace()

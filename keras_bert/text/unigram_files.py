@@ -5,7 +5,7 @@ import base64
 import binascii
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from keras_bert.errors import InputError
@@ -13,19 +13,21 @@ from keras_bert.files.json_files import Record, all_differences
 from keras_bert.files.paths import MODELS
 from keras_bert.text.charsmap import META, Charsmap
 from keras_bert.text.sentencepiece_model import Kind, read_model
-from keras_bert.text.vocabulary import CONTINUES, read_tokens
+from keras_bert.text.vocabulary import count_prefixes, read_tokens
 
+BACKENDS = "PreTrainedTokenizerFast", "TokenizersBackend"  # the classes that follow `tokenizer.json` alone
 Added = tuple[str, int, bool]  # a token, its id, and if it is special
 
 _TOKENIZER = "tokenizer.json"
 # The special tokens of XLM-R; those of others must be said.
 _SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
-BORDERS = r"\A | \z"  # spaces at the ends of a text, of which `tokenizers` makes pieces
+SPACES = {" {2,}": " ", r"\A | \z": ""}  # what a `tokenizer.json` must replace, since `tokenizers` makes pieces of it
 _SPACES = [{"type": "Replace", "pattern": {"Regex": pattern}, "content": space}
-           for pattern, space in ((" {2,}", " "), (" {2,}", META), (BORDERS, ""))]
+           for pattern, space in (*SPACES.items(), (" {2,}", META))]
 _CLASSES = "XLMRobertaTokenizer", "XLNetTokenizer", "KoBERTTokenizer", "KoBertTokenizer"  # of transformers and SKT
 _JSON_CLASSES = [*(f"{model}Tokenizer{suffix}" for model in ("XLMRoberta", "Camembert") for suffix in ("", "Fast")),
-                 "PreTrainedTokenizerFast", "TokenizersBackend"]
+                 *BACKENDS]
+_HIDDEN = "; here no text has them"
 _STEPS = "Precompiled, which may be followed by steps that remove spaces, then perhaps WhitespaceSplit, and Metaspace"
 
 
@@ -41,7 +43,8 @@ def find_model(folder: str) -> str | None:
 
 def has_pieces(path: str) -> bool:
     """Returns True if a `vocab.txt` has pieces of SentencePiece rather than tokens of WordPiece."""
-    return sum(token.startswith(META) - token.startswith(CONTINUES) for token in read_tokens(path)) >= 0
+    pieces, continuing = count_prefixes(read_tokens(path))
+    return pieces >= continuing
 
 
 def read_json(folder: str, stored: dict, settings: dict, added: Sequence[Added],
@@ -68,7 +71,7 @@ def read_json(folder: str, stored: dict, settings: dict, added: Sequence[Added],
     arguments = {"scores": scores, "special": special, "hidden": hidden, "separators": separators,
                  "rules": _rules(path, stored), "has_segments": second > 0 and has_segments}
     places = {f"{_TOKENIZER}: {name}": stored.get(name) or {} for name in ("truncation", "padding")}
-    return pieces, arguments, _found(others, special) + all_differences(
+    return pieces, arguments, found_in_texts(others, special, _HIDDEN) + all_differences(
         {_TOKENIZER: stored, f"{_TOKENIZER}: unigram": stored["model"]} | places)
 
 
@@ -98,8 +101,8 @@ def read_file(path: str, settings: dict, added: Sequence[Added],
     pieces = [f"[hole {index}]" if kinds.get(piece) == Kind.UNUSED and piece not in special else piece
               for index, piece in enumerate(pieces)]
     return pieces, {"scores": of_pieces, "special": special, "hidden": hidden, "separators": 1 + is_xlm,
-                    "rules": _charsmap(path, model.charsmap), "has_segments": not is_xlm and has_segments}, _found(
-                        others, special)
+                    "rules": _charsmap(path, model.charsmap), "has_segments": not is_xlm and has_segments}, (
+                        found_in_texts(others, special, _HIDDEN))
 
 
 def _add(path: str, pieces: list[str], scores: list[float], added: Sequence[Added]) -> list[str]:
@@ -115,10 +118,11 @@ def _add(path: str, pieces: list[str], scores: list[float], added: Sequence[Adde
     return [content for content, index, is_special in added if not is_special or index >= size or scores[index]]
 
 
-def _found(added: list[str], special: list[str]) -> list[str]:
-    others = [content for content in dict.fromkeys(added) if content not in special]
+def found_in_texts(added: Iterable[str | None], known: Collection[str], here: str) -> list[str]:
+    """Returns a line that names the added tokens that are not `known`, if there are any."""
+    others = [content for content in dict.fromkeys(added) if content not in known]
     return [f"transformers finds the added tokens {', '.join(map(repr, others[:5]))}{', …' * (len(others) > 5)} "
-            "in texts; here no text has them"] if others else []
+            f"in texts{here}"] if others else []
 
 
 def _check_pieces(path: str, pieces: list[str], hidden: list[int]) -> None:

@@ -36,7 +36,7 @@ def read_tokens(path: Path) -> list[str]:
 def check_vocabulary(path: Path, tokens: Collection[str]) -> None:
     """Raises an InputError that names the file if the tokens are SentencePiece's, many of which begin with U+2581 and
     hardly any with ##; or if [PAD], [UNK], [CLS] or [SEP] is missing."""
-    pieces, continuing = (sum(token.startswith(prefix) for token in tokens) for prefix in (_SENTENCE_PIECE, CONTINUES))
+    pieces, continuing = count_prefixes(tokens)
     if pieces > max(continuing, len(tokens) / 10):
         raise InputError(f"{path}: must be a WordPiece vocabulary, whose tokens within words begin with {CONTINUES}; "
                          f"{pieces} of {len(tokens)} tokens begin with {_SENTENCE_PIECE}, as SentencePiece's do, and "
@@ -44,6 +44,12 @@ def check_vocabulary(path: Path, tokens: Collection[str]) -> None:
     if missing := [token for token in _NEEDED if token not in tokens]:
         raise InputError(f"{path}: a BERT vocabulary must contain [PAD], [UNK], [CLS] and [SEP], one token per line; "
                          f"missing {', '.join(missing)}")
+
+
+def count_prefixes(tokens: Collection[str]) -> tuple[int, int]:
+    """Returns how many tokens begin with U+2581, and how many with ##."""
+    pieces, continuing = (sum(token.startswith(prefix) for token in tokens) for prefix in (_SENTENCE_PIECE, CONTINUES))
+    return pieces, continuing
 
 
 def fits_a_line(token: str) -> bool:
