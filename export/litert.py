@@ -23,6 +23,7 @@ from keras_bert.litert import FILE, INPUTS, LiteRunner, import_interpreter
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import Embed, Task, save_settings
 from keras_bert.tasks.base import Answers
+from keras_bert.tasks.calibration import warn_if_unmeasured
 from keras_bert.tasks.embed import fields_of
 from keras_bert.text import Tokenizer
 from keras_bert.text.samples import of_tokens, sample_inputs
@@ -79,6 +80,7 @@ def write_litert(model: BertTask, tokenizer: Tokenizer, folder: str, task: Task 
                          f"{type(model).__name__}")
     if hasattr(task, "labels"):
         writing.check_labels(model, task.labels)
+    warn_if_unmeasured(task, f"LiteRT {dtype}")
     replica = model.rebuild(dtype="float32", lora_rank=None, layout="padded")
 
     def answer(*inputs: tf.Tensor) -> Answers:

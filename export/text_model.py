@@ -65,6 +65,7 @@ from keras_bert.litert import INPUTS
 from keras_bert.models.base import BertTask
 from keras_bert.tasks import TASKS, Task
 from keras_bert.tasks.base import Answers
+from keras_bert.tasks.calibration import warn_if_unmeasured
 from keras_bert.tasks.graph import Reader, characters, check_same_batch, next_of, text_specs
 from keras_bert.text import Tokenizer
 from keras_bert.text.graph_packing import pack_segments
@@ -200,6 +201,7 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: Tokenizer, path: P
     writing.check_export(model, tokenizer, path, overwrite)
     task = task_of(model, tokenizer, task, {"max_length": max_length, **options})
     task.check_tokenizer(tokenizer)
+    warn_if_unmeasured(task, f"Keras {dtype}")
     module = TextModel(model, task, tokenizer, dtype, jit_compile)
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
     signatures = {"serving_default": module.serve, "encode": module.encode}

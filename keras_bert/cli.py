@@ -27,9 +27,9 @@ from keras_bert.terminal import print_error
 
 # Each command is the function `run` of its module; the arguments are the flags. `*name` gets the texts or paths after
 # the flags; `**name` stands for the arguments of the function that the module's `API` names.
-COMMANDS = ("finetune", "evaluate", "predict", "export", "export preprocessor", "export text-model", "export litert",
-            "features", "convert", "fill-mask", "make-vocab", "make-pretraining-data", "pretrain", "serve", "verify",
-            "presets")
+COMMANDS = ("finetune", "evaluate", "calibrate", "predict", "export", "export preprocessor", "export text-model",
+            "export litert", "features", "convert", "fill-mask", "make-vocab", "make-pretraining-data", "pretrain",
+            "serve", "verify", "presets")
 _WITHOUT_MODELS = "export preprocessor", "make-vocab", "make-pretraining-data", "presets"
 _IMPORT = Argument("import", None, "Module of your own to import, for the tasks that it registers. This runs its code.",
                    list[str], str, None, is_list=True, is_repeated=False, is_single=False, is_positional=False)

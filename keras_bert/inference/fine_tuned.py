@@ -82,6 +82,10 @@ class FineTuned(TaskModel):
         """
         export_litert(self.model, self.tokenizer, path, self.task, columns=self.columns, **options)
 
+    @property
+    def runtime(self) -> str:
+        return f"Keras {self.model.bert.compute_dtype}"
+
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         if batch_size is None and kernels.prefers_few_shapes():
             batch_size = 32

@@ -94,6 +94,10 @@ class LiteModel(TaskModel):
         super().save_settings(folder)
         renew_digest(folder, SETTINGS)
 
+    @property
+    def runtime(self) -> str:
+        return f"LiteRT {'int8' if self.runner.is_int8 else 'float32'}"
+
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         return group_outputs(encoded, self.outputs_of_rows(rows_of(encoded), batch_size or _BATCH))
 
@@ -186,7 +190,7 @@ class LiteRTModel(ServedModel):
             prompt_tokens=dict(zip(self._tasks, map(len, self._model.tokenizer.ids(prompts)))),
             config={"max_position_embeddings": config.max_position_embeddings}, labels=getattr(task, "labels", []),
             vocabulary="\n".join(self._model.tokenizer.vocabulary), timeout_s=timeout_s, parallel=threads,
-            display=task.display)
+            display=task.display, threshold=getattr(task, "threshold", None))
         self.max_length = task.max_length  # at which texts are truncated
         if warm_up:
             self.warm_up()

@@ -69,13 +69,14 @@ class SavedModel(ServedModel):
             self._config = _asset(path, "bert_config.json", {})
             tokens = "".join(_asset(path, name, "", read=lambda file: file.read()) for name in _VOCABULARIES)
             in_json = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
+            self.task: Any = mark.get("task")
             super().__init__(
                 signatures, {name: MessageToDict(signature, **in_json) for name, signature in infos.items()},
                 row_wise=signatures.keys() & {*marked, *row_wise}, padded=marked,
                 split_texts=set(mark.get("split_texts", ())), prompt_tokens=mark.get("prompt_tokens", {}),
                 config=self._config, labels=_asset(path, "labels.json", []), vocabulary=tokens, timeout_s=timeout_s,
-                display=mark["display"] if mark.get("display") in typing.get_args(Display) else _display(signatures))
-            self.task: Any = mark.get("task")
+                display=mark["display"] if mark.get("display") in typing.get_args(Display) else _display(signatures),
+                threshold=self.task.get("threshold") if isinstance(self.task, dict) else None)
             self.is_unmarked = bool(self._config and tokens and not marked)
             if warm_up:
                 self.warm_up()

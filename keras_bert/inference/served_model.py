@@ -67,6 +67,7 @@ class ServedModel(abc.ABC):
         row_wise: names of the signatures of which each output has one row for each row of the inputs, which does not
             depend on the others.
         labels: the names of the classes, in the order of `probabilities`; [] if there are none.
+        threshold: the score below which an answer is not in scope; None if there is none, or it is unknown.
         display: how the server's page shows an answer, see `keras_bert.tasks.base.Display`.
         has_hangul: True if the vocabulary or a label contains Hangul.
         max_length: the longest text in tokens: where texts are cut or, if that is unknown, the encoder's positions.
@@ -80,13 +81,13 @@ class ServedModel(abc.ABC):
     def __init__(self, signatures: Signatures, signature_defs: dict[str, dict[str, Any]], *, row_wise: Set[str],
                  padded: Set[str], split_texts: Set[str], prompt_tokens: Mapping[str, int], config: Mapping[str, Any],
                  labels: list[str], vocabulary: str, timeout_s: float | None, parallel: int = 1,
-                 display: str = "outputs") -> None:
+                 display: str = "outputs", threshold: float | None = None) -> None:
         """`padded` are the signatures whose outputs are padded as those of export/text_model.py; `split_texts` those
         that are known to split long texts; `prompt_tokens` the number of tokens that a signature puts before each text,
         if it does; `config` is the encoder's, empty if it is unknown; `timeout_s` is the maximum duration of a call,
         None for no limit."""
         self.signatures, self.signature_defs, self.row_wise = signatures, signature_defs, set(row_wise)
-        self.labels, self.parallel, self.display = labels, parallel, display
+        self.labels, self.parallel, self.display, self.threshold = labels, parallel, display, threshold
         self.has_hangul = bool(_HANGUL.search(f"{vocabulary}{labels}"))
         self.max_length: int = config.get("max_position_embeddings", 512)
         self.max_values: float = config.get("max_position_embeddings", math.inf)

@@ -11,10 +11,23 @@ from typing import Any, Self, Unpack, cast
 import numpy as np
 
 from keras_bert import arguments
-from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, ScoreColumns, check, not_none
+from keras_bert.arguments import (
+    AggregationStrategy,
+    Count,
+    Data,
+    Delimiter,
+    Path,
+    ScoreColumns,
+    Seed,
+    check,
+    check_rules,
+    not_none,
+)
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
-from keras_bert.tasks import Embed, Encoded, MultiLabel, Task, save_settings, tasks_with
+from keras_bert.inference.card import rewrite_card
+from keras_bert.tasks import Classify, Embed, Encoded, MultiLabel, Task, save_settings, tasks_with
+from keras_bert.tasks.calibration import Calibration, MaxError, Probability, halves, recalibrated
 from keras_bert.text import Tokenizer
 
 
@@ -37,6 +50,11 @@ class TaskModel(abc.ABC):
     def __post_init__(self) -> None:
         self.task.check_tokenizer(self.tokenizer)
 
+    @property
+    @abc.abstractmethod
+    def runtime(self) -> str:
+        """The runtime and the dtype that compute the outputs, such as "LiteRT int8"."""
+
     @abc.abstractmethod
     def outputs(self, encoded: Encoded, batch_size: int | None = None) -> list:
         """Returns the model's output for each row of `Encoded` examples: an array, or a dict of arrays."""
@@ -46,8 +64,10 @@ class TaskModel(abc.ABC):
         return dataclasses.replace(cast(Any, self), task=task)
 
     def save_settings(self, folder: Path) -> None:
-        """Writes the task's labels and settings, which change when a threshold is chosen, and the columns."""
+        """Writes the task's labels and settings, which change when a threshold is chosen, and the columns; and the
+        threshold into the model card, if the folder has one."""
         save_settings(self.task, self.columns, folder)
+        rewrite_card(folder, self.task)
 
     def predict(self, *texts: Iterable, batch_size: Count | None = None, top_k: Count = 1,
                 aggregation_strategy: AggregationStrategy | None = None,
@@ -133,15 +153,56 @@ class TaskModel(abc.ABC):
         """
         return self.score(self.encode(data, **columns))[0]
 
-    def calibrate(self, data: Data, **columns: Unpack[ScoreColumns]) -> Self:
-        """Returns a copy with the thresholds that are best on labelled data: for the task intent, the one that
-        separates texts in scope from those with the `out_of_scope_label`; for the task multilabel, one for each label.
-        Thresholds that the data do not decide stay: of an intent model if all texts are in scope, and of a label that
-        no text has. `save_settings` writes them. Arguments as for `evaluate`."""
-        if not self.task.has_threshold:
-            raise InputError("only the tasks intent and multilabel have a threshold; this model is of the task "
-                             f"{self.task.name}")
-        return self.score(self.encode(data, **columns), choose_threshold=True)[1]
+    def calibrate(self, data: Data | None = None, *, temperature_data: Data | None = None,
+                  max_error: MaxError | None = None, threshold: Probability | None = None, seed: Seed = 0,
+                  **columns: Unpack[ScoreColumns]) -> Self:
+        """Returns a copy whose scores are closer to probabilities, or with other thresholds: the lowest one at which a
+        bound on the errors holds, one set by hand, or those that are best on labelled data. `save_settings` writes
+        them. Needs scikit-learn for a temperature or a bound.
+
+        Args:
+            data: labelled data that did not train the model. With `max_error`, it measures the threshold; otherwise, it
+                chooses the best ones: for the task intent, the one that separates texts in scope from those with the
+                `out_of_scope_label`; for the task multilabel, one for each label. Thresholds that the data do not
+                decide stay: of an intent model if all texts are in scope, and of a label that no text has.
+            temperature_data: other such data, which fits the temperature of a classifier if the expected calibration
+                error of its texts is above 0.02, and determines which thresholds are tested. If None, there is no
+                temperature; but with `max_error`, half of `data` is used.
+            max_error: for classifiers, with confidence 0.95 at most this share of the answers that are `in_scope` is
+                wrong, for texts like those of `data`. Texts out of scope that are answered count as wrong.
+            threshold: an answer with a lower score is not `in_scope`.
+            seed: determines the halves.
+            columns: see `encode`.
+
+        Raises:
+            InputError: the data is invalid, an argument does not fit the task or the others, or no threshold keeps
+                `max_error`; the message says which bound holds, and about how many texts it would take.
+        """
+        task, given = self.task, not_none(temperature_data=temperature_data, max_error=max_error, threshold=threshold)
+        check(TaskModel.calibrate, {"seed": seed, **given})
+        if not (isinstance(task, Classify) if given else task.has_threshold):
+            raise InputError(
+                "the tasks classify and intent take ", Option("max_error"), ", ", Option("temperature_data"), " or a ",
+                Option("threshold"), "; only intent and multilabel choose thresholds without; this model is of the "
+                f"task {task.name}")
+        alone = data is temperature_data is max_error is None
+        check_rules(("threshold", threshold, "the only argument", threshold is None or alone),
+                    ("data", data, "labelled data", threshold is not None or data is not None))
+        if threshold is not None:
+            return self.with_task(dataclasses.replace(cast(Any, task), threshold=threshold,
+                                                      calibration=Calibration("hand")))
+        encoded = self.encode(cast(Data, data), **columns)
+        if not given:
+            return self.score(encoded, choose_threshold=True)[1]
+        if temperature_data is not None:
+            fit = self.encode(temperature_data, **columns)
+        else:
+            of_fit, of_data = halves(task, encoded.examples, seed, task.same_texts(self.tokenizer))
+            for half in (of_fit, of_data):
+                task.check("data", half, columns.get("out_of_scope_label"))
+            fit, encoded = (task.encode(half, self.tokenizer) for half in (of_fit, of_data))
+        return self.with_task(recalibrated(cast(Classify, task), self.runtime, (fit, self.outputs(fit)),
+                                           (encoded, self.outputs(encoded)), max_error))
 
     def encode(self, data: Data, *, data_format: str | None = None, text_column: str | None = None,
                text_pair_column: str | None = None, label_column: str | None = None,

@@ -59,7 +59,8 @@ async def metadata(request: Request) -> Response:
         served = version.model
     # TensorFlow Serving has no fields for these.
     more = {"hangul": served.has_hangul, "display": served.display} | (
-        {"labels": served.labels} if served.labels else {})
+        {"labels": served.labels} if served.labels else {}) | (
+        {} if served.threshold is None else {"threshold": served.threshold})
     return JSONResponse({
         "model_spec": {"name": model.name, "signature_name": "", "version": str(version.number)},
         "metadata": {"signature_def": {"signature_def": served.signature_defs}, **more}})

@@ -214,6 +214,10 @@ class Task:
         """Returns the task with the thresholds that are best for labelled examples, or itself if it has none."""
         return self
 
+    def describe_thresholds(self) -> list[str]:
+        """Returns lines for the console and the model card on what set the thresholds; none if there are none."""
+        return []
+
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of labelled examples as JSON holds them, with `loss` and the score that `main` names."""
         raise NotImplementedError

@@ -3,21 +3,19 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
-from keras_bert.arguments import Path, not_none
+from keras_bert.arguments import Path, Positive, check, not_none
 from keras_bert.data.examples import Example, in_order, iterate_examples
 from keras_bert.data.tables import Rows, escaped
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Windows, best_threshold, log_softmax
+from keras_bert.tasks.calibration import Calibration, calibration_bins, calibration_error, tempered
 from keras_bert.tasks.windows import WindowTask, aggregated
 from keras_bert.text import Tokenizer
 from keras_bert.types import Encoder, Head, Tensor
-
-# Guo et al., 2017, section 4.
-_CALIBRATION_BINS = 15
 
 
 def score(labels: Sequence[str], probabilities: np.ndarray, targets: np.ndarray) -> dict[str, Any]:
@@ -35,10 +33,7 @@ def score(labels: Sequence[str], probabilities: np.ndarray, targets: np.ndarray)
     np.add.at(matrix, (targets, answers), 1)
     right, texts, answered = matrix.diagonal(), matrix.sum(1), matrix.sum(0)
     classes, macro_f1 = scores_of_labels(labels, right, answered, texts)
-    scores, is_right = probabilities.max(1), answers == targets
-    bins = np.minimum((scores * _CALIBRATION_BINS).astype(int), _CALIBRATION_BINS - 1)
-    calibration = [[float(scores[bins == i].mean()), float(is_right[bins == i].mean()), int((bins == i).sum())]
-                   for i in np.unique(bins)]
+    calibration = calibration_bins(probabilities.max(1), answers == targets)
     wrong = matrix - np.diag(right)
     pairs = sorted(zip(*np.nonzero(wrong)), key=lambda pair: -wrong[pair])
     count = len(targets)
@@ -50,7 +45,7 @@ def score(labels: Sequence[str], probabilities: np.ndarray, targets: np.ndarray)
         "matthews": float((count * right.sum() - texts @ answered) / np.sqrt(spread)) if spread else 0.0,
         **({"f1": classes[labels[1]]["f1"]} if len(labels) == 2 else {}),
         "loss": float(-np.log(np.maximum(probabilities[range(len(targets)), targets], 1e-12)).mean()),
-        "calibration_error": sum(abs(mean - accuracy) * count for mean, accuracy, count in calibration) / len(targets),
+        "calibration_error": calibration_error(calibration),
         "calibration": calibration,
         "classes": classes,
         "confusions": [[labels[i], labels[j], int(wrong[i, j])] for i, j in pairs]}
@@ -68,15 +63,26 @@ def scores_of_labels(labels: Sequence[str], right: np.ndarray, answered: np.ndar
             float(f1[occurs].mean()) if occurs.any() else 0.0)
 
 
-def score_threshold(threshold: float, scores: np.ndarray, reject: np.ndarray) -> dict:
+def score_threshold(threshold: float, scores: np.ndarray, reject: np.ndarray, is_wrong: np.ndarray) -> dict:
     """Returns a threshold as `threshold`; the `precision` and `recall` of rejecting the texts with lower `scores`,
-    float [texts]; the number of `texts` that it should `reject`, bool [texts]; and `rejected_in_scope`, the share of
-    the others, at least one, that are rejected."""
+    float [texts]; the number of `texts` that it should `reject`, bool [texts]; `rejected_in_scope`, the share of the
+    others, at least one, that are rejected; `answered`, the number of texts that are not, and how many of these are
+    `wrong`, those that should be rejected among them."""
     rejected = scores < threshold
     right = (rejected & reject).sum()
     return {"threshold": threshold, "precision": float(right / max(rejected.sum(), 1)),
             "recall": float(right / max(reject.sum(), 1)), "texts": int(reject.sum()),
-            "rejected_in_scope": float(rejected[~reject].mean())}
+            "rejected_in_scope": float(rejected[~reject].mean()),
+            "answered": int((~rejected).sum()), "wrong": int((is_wrong & ~rejected).sum())}
+
+
+def risk_coverage(scores: np.ndarray, is_wrong: np.ndarray) -> list[list[float]]:
+    """Returns pairs of the share of the texts that are answered, and the share of these that are answered wrong, if
+    those with the highest scores are answered: of each hundredth of the texts, or of each text if there are fewer."""
+    order = np.argsort(-scores, kind="stable")
+    counts = np.unique(np.ceil(np.arange(1, 101) / 100 * len(scores)).astype(int))
+    wrong = np.cumsum(is_wrong[order])[counts - 1]
+    return [[float(count / len(scores)), float(share)] for count, share in zip(counts, wrong / counts)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,15 +189,27 @@ class Classify(LabelTask):
 
     Args:
         labels, pairs: see `LabelTask`.
-        threshold: a text whose score is lower is out of scope; None for tasks without a threshold.
+        threshold: an answer with a lower score is not to be used: it is not `in_scope`. If None, answers have no
+            `in_scope`.
+        temperature: what the logits are divided by. Of a text with windows, it is the logarithms of its aggregated
+            probabilities.
+        calibration: `Calibration`, what `calibrate` set; None if the threshold is the best one for texts out of scope.
     """
 
     threshold: float | None = None
+    temperature: Positive = 1.0
+    calibration: Calibration | dict | None = None
 
     name, main, output, activation, display = "classify", "accuracy", "label", "softmax", "label"
     heads = "BertClassifier", "BertEmbeddingClassifier"
     options = *TextTask.options, "out_of_scope_label", "class_weights", "pack", "few_shot"
     card = Card("text-classification", "classes of text", "Answers a text with one of {}classes.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.calibration, dict):  # of a file
+            check(Calibration, self.calibration)
+            object.__setattr__(self, "calibration", Calibration(**self.calibration))
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[Example], **settings: Any) -> Self:
@@ -241,17 +259,21 @@ class Classify(LabelTask):
     def _answers_in_graph(self, probabilities: Tensor) -> Answers:
         import tensorflow as tf
 
+        best = tf.argmax(probabilities, axis=1)
+        if self.temperature != 1:
+            powers = (probabilities / tf.reduce_max(probabilities, axis=1, keepdims=True)) ** (1 / self.temperature)
+            probabilities = powers / tf.reduce_sum(powers, axis=1, keepdims=True)
         score = tf.reduce_max(probabilities, axis=1)
-        answers = {"label": tf.gather(tf.constant(self.labels), tf.argmax(probabilities, axis=1)), "score": score,
-                   "probabilities": probabilities}
+        answers = {"label": tf.gather(tf.constant(self.labels), best), "score": score, "probabilities": probabilities}
         return answers if self.threshold is None else answers | {"in_scope": score >= self.threshold}
 
     def probabilities(self, encoded: Encoded, outputs: Outputs) -> np.ndarray:
         """Computes the probabilities of the labels: float32 [texts, labels]. Those of a text with windows are the
-        windows' mean, or their maximum for each label, divided by the sum."""
+        windows' mean, or their maximum for each label, divided by the sum, before the temperature is applied."""
         probabilities = np.exp(log_softmax(np.reshape(outputs, (-1, len(self.labels)))))
         probabilities = aggregated(probabilities, encoded.firsts, self.aggregate)
-        return (probabilities / probabilities.sum(axis=1, keepdims=True)).astype(np.float32)
+        probabilities = probabilities / probabilities.sum(axis=1, keepdims=True)
+        return tempered(probabilities, self.temperature).astype(np.float32)
 
     def answers(self, encoded: Encoded, outputs: Outputs, top_k: int = 1) -> list[Prediction]:
         return [self._prediction(row, top_k) for row in self.probabilities(encoded, outputs)]
@@ -261,13 +283,38 @@ class Classify(LabelTask):
         labels, scores = map(list, zip(*self.ranked(probabilities, top_k)))
         return Prediction(labels, scores, in_scope)
 
+    def scoped(self, encoded: Encoded, outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the classes of the texts that are in scope, int [texts], and their probabilities."""
+        in_scope = encoded.text_targets >= 0
+        return encoded.text_targets[in_scope], self.probabilities(encoded, outputs)[in_scope]
+
+    def judged(self, encoded: Encoded, outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the score of each answer, float32 [texts], and whether it is wrong: bool [texts]."""
+        probabilities = self.probabilities(encoded, outputs)
+        return probabilities.max(1), probabilities.argmax(1) != encoded.text_targets
+
+    def describe_thresholds(self) -> list[str]:
+        found, lines = cast(Calibration, self.calibration or Calibration()), list[str]()
+        if found.error_after is not None:
+            lines.append(f"temperature: {self.temperature:g}; expected calibration error {found.error_after:.4f}, "
+                         f"without the temperature {found.error_before:.4f}")
+        if self.threshold is not None:
+            lines.append(f"threshold: {self.threshold:.4f}, {found.describe()}")
+        return lines
+
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
-        """Returns the scores of the function `score` in this module, and `out_of_scope`: the scores of
-        `score_threshold`, or None if there is no threshold."""
-        targets, probabilities = encoded.text_targets, self.probabilities(encoded, outputs)
-        in_scope = targets >= 0
-        rejection = None if self.threshold is None else score_threshold(self.threshold, probabilities.max(1), ~in_scope)
-        return score(self.labels, probabilities[in_scope], targets[in_scope]) | {"out_of_scope": rejection}
+        """Returns the scores of the function `score` in this module; `out_of_scope`, the scores of `score_threshold`,
+        or None if there is no threshold; and `risk_coverage`, see there."""
+        targets, probabilities = self.scoped(encoded, outputs)
+        scores, is_wrong = self.judged(encoded, outputs)
+        rejection = None if self.threshold is None else score_threshold(
+            self.threshold, scores, encoded.text_targets < 0, is_wrong)
+        return score(self.labels, probabilities, targets) | {
+            "out_of_scope": rejection, "risk_coverage": risk_coverage(scores, is_wrong)}
+
+    def settings(self) -> dict[str, Any]:
+        unset = {"temperature": 1.0, "calibration": None}  # which version 0.3 does not know
+        return {name: value for name, value in super().settings().items() if unset.get(name, self) != value}
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Prediction:
         answer = self._prediction(np.array(row["probabilities"]), top_k)
@@ -306,4 +353,4 @@ class Intent(Classify):
         if not out_of_scope.any():
             return self
         scores = self.probabilities(encoded, outputs).max(1)
-        return dataclasses.replace(self, threshold=best_threshold(scores, out_of_scope, np.inf))
+        return dataclasses.replace(self, threshold=best_threshold(scores, out_of_scope, np.inf), calibration=None)

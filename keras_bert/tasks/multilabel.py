@@ -197,6 +197,9 @@ class MultiLabel(LabelTask):
         return dataclasses.replace(self, thresholds=[
             best_threshold(scores, right, 0.0) if right.any() else before for scores, right, before in columns])
 
+    def describe_thresholds(self) -> list[str]:
+        return ["thresholds: chosen after the training, for the best F1 of each label; settings.json has them"]
+
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module; `loss`; and `thresholds_chosen_here`: True if the
         thresholds are those with the best F1 for these very examples, so that F1 is higher than for new texts."""

@@ -181,6 +181,19 @@ def _calibration(figure: "Figure", metrics: Metrics) -> None:
     lower.minorticks_off()
 
 
+def _risk_coverage(figure: "Figure", metrics: Metrics) -> None:
+    """Draws which share of the answers is wrong if only those with the highest scores are used."""
+    coverage, errors = np.transpose(metrics["risk_coverage"])
+    axes = figure.add_axes((0, 0, 4.5, 3), title="What it costs to answer more texts", xlim=(0, 1.02), ylim=(0, None),
+                           xlabel="share of the texts that are answered, the highest scores first",
+                           ylabel="share of these answers that is wrong")
+    axes.plot(coverage, errors, color=VALIDATION, label="validation")
+    if scope := metrics.get("out_of_scope"):
+        answered = scope["answered"] / metrics["valid_examples"]
+        axes.axvline(answered, color=NEUTRAL, linestyle=":", label=f"threshold {scope['threshold']:.4f}")
+    _add_grid_and_legend(axes)
+
+
 def _line(label: str) -> str:
     """Returns a label on one line, cut to `MAX_LABEL` characters."""
     line = " ".join(label.split())
@@ -193,5 +206,6 @@ FINE_TUNING = (
     ("confusion_matrix", "confusions", _matrix),
     ("labels", "labels", _labels),
     ("calibration", "calibration", _calibration),
+    ("risk_coverage", "risk_coverage", _risk_coverage),
 )
 PRETRAINING = (("pretraining_curve", "history", _pretraining_curve),)

@@ -12,6 +12,7 @@ from typing import Any
 
 from keras_bert.arguments import as_flags
 from keras_bert.files.json_files import write_json
+from keras_bert.inference.card import threshold_section
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.tasks import TASKS, Encoded, Intent
 from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, describe_texts, describe_threshold, shown_scores
@@ -90,6 +91,9 @@ def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
             details += [f"## Weakest {kind}", *_weakest(metrics[kind])]
     if "confusions" in metrics:
         details += ["## Most frequent confusions", _confusions(metrics["confusions"])]
+    if scope := metrics.get("out_of_scope"):
+        details += [threshold_section([f"threshold: {describe_threshold(scope)}; measured on the validation texts, "
+                                       "which chose it"])]
     if pictures:
         details += ["## Pictures", *(f"![{name.removesuffix('.png').replace('_', ' ')}]({name})" for name in pictures)]
     with open(os.path.join(os.path.dirname(__file__), "model_card.md"), encoding="utf-8") as file:
@@ -135,13 +139,6 @@ def _scores(metrics: dict[str, Any]) -> str:
     basis = (f"Measured on {describe_texts(metrics, metrics['valid_examples'], 'validation ')}, after epoch "
              f"{metrics['best_epoch']} of {len(metrics['history']['loss'])}. The same texts chose the epoch: this is "
              "not a test on unseen texts.")
-    if scope := metrics.get("out_of_scope"):
-        rows += [("out-of-scope threshold", scope["threshold"]), ("out-of-scope precision", scope["precision"]),
-                 ("out-of-scope recall", scope["recall"]),
-                 ("share of the texts in scope that it rejects", scope["rejected_in_scope"])]
-        basis += (f"\n\nAn answer with a score below the threshold counts as out of scope. The threshold was chosen to "
-                  f"reject {scope['texts']:,} validation texts out of scope; its scores are measured on the texts that "
-                  "chose it.")
     if "thresholds_chosen_here" in metrics:
         basis += f"\n\nThe thresholds were {THRESHOLDS[metrics['thresholds_chosen_here']]}."
     return _table(("score", "value"), [(name, f"{value:.4f}") for name, value in rows]) + "\n\n" + basis

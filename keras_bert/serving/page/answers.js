@@ -25,11 +25,12 @@ function sortedBars(rows, best) {
     ...(rest.length ? [make("details", {}, make("summary", {}, `${rest.length} more`), bars(rest, -1))] : [])];
 }
 
-function showLabel({label, score, probabilities, in_scope: inScope}, texts, {labels}) {
+function showLabel({label, score, probabilities, in_scope: inScope}, texts, {labels, threshold}) {
   const rows = labels ? labels.map((name, i) => [name, probabilities[i]]) : [[label, score]];
   if (inScope !== false) return [make("p", {className: "headline"}, label), ...sortedBars(rows)];
   return [make("p", {className: "headline outside"}, "Out of scope"),
-    make("p", {className: "quiet"}, `The score of the nearest label, ${label}, is below the threshold.`),
+    make("p", {className: "quiet"}, `The score of the nearest label, ${label}, is below the threshold${
+      threshold === undefined ? "" : `, ${percent(threshold)}`}.`),
     ...sortedBars(rows, -1)];
 }
 

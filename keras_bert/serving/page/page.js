@@ -73,7 +73,8 @@ async function chooseModel() {
   const names = Object.keys(inputs).sort((a, b) => order.indexOf(a) - order.indexOf(b));
   if (!names.every((name) => inputs[name].dtype === "DT_STRING")) throw new Error("This model does not take texts.");
   const old = model?.fields ?? {};
-  model = {path: `${path}:predict`, labels: metadata.labels, display: metadata.display, outputs: Object.keys(outputs),
+  model = {path: `${path}:predict`, labels: metadata.labels, display: metadata.display,
+    threshold: metadata.threshold, outputs: Object.keys(outputs),
     explains: "explain" in signatures, lists: names.filter((name) => inputs[name].tensor_shape.dim.length > 1)};
   model.fields = Object.fromEntries(names.map((name) => [name, make(
     "textarea", {id: `field-${name}`, rows: 3, required: true, value: old[name]?.value ?? ""})]));

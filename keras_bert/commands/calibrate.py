@@ -1,0 +1,77 @@
+"""`keras-bert calibrate`."""
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, Unpack
+
+from keras_bert.arguments import Normalization, ScoreColumns, Seed, check_rules, not_none
+from keras_bert.errors import InputError
+from keras_bert.files.json_files import read_object
+from keras_bert.files.paths import check_model_folder, check_readable
+
+if TYPE_CHECKING:  # for NumPy, which takes time to import
+    from keras_bert.inference.task_model import TaskModel
+
+EXAMPLE = "keras-bert calibrate --model=my_model --data=new.tsv --max_error=0.02"
+
+
+def run(model: str, data: str | None = None, temperature_data: str | None = None, max_error: float | None = None,
+        threshold: float | None = None, seed: Seed = 0, normalization: Normalization | None = None,
+        **named: Unpack[ScoreColumns]) -> None:
+    """Choose the threshold from which on a classifier's answers are used, for instance by a bound on the errors.
+
+    Args:
+        model: Folder that finetune or export litert wrote. Its settings and its model card are changed.
+        data: Labelled file that did not train the model, as finetune takes it.
+        temperature_data: Another such file, which fits a temperature if the scores differ from probabilities. Default:
+            with max_error, a random half of the data, which then does not choose the threshold.
+        max_error: With confidence 0.95, at most this share of the answers in scope is wrong, for texts like those of
+            the data. Texts out of scope that are answered count as wrong.
+        threshold: Set the threshold by hand, without data.
+        seed: Determines the halves.
+        normalization: NFC composes texts in NFD, see predict. Default: as in training.
+        data_format: Format of a published data set, see finetune.
+        text_column: Column of the text. Default: as in training.
+        text_pair_column: Column of the second text. Default: as in training.
+        label_column: Column of the label. Default: as in training.
+        label_columns: For multilabel: columns of the labels, see finetune. Default: as in training.
+        label_delimiter: For multilabel: character between labels in a text. Default: as in training.
+        out_of_scope_label: Label of the texts that are out of scope. Without max_error, they choose the threshold of an
+            intent model.
+    """
+    check_model_folder(model)
+    check_rules(("data", data, "a labelled file, or left out with --threshold", (data is None) != (threshold is None)))
+    given, columns = not_none(data=data, temperature_data=temperature_data), not_none(**named)
+    check_readable(*given.values())
+    from keras_bert.inference.answering import load_task_model
+
+    tuned = load_task_model(model, normalization=normalization)
+    calibrated = tuned.calibrate(**given, **not_none(max_error=max_error, threshold=threshold), seed=seed, **columns)
+    if calibrated.task is tuned.task:
+        raise InputError(f"{data}: no threshold was chosen, because every text is in scope; pass --max_error, or texts "
+                         "that are not, and name their label with --out_of_scope_label")
+    for path in given.values():
+        _warn_of_seen(tuned, model, path, columns)
+    calibrated.save_settings(model)
+    print(*calibrated.task.describe_thresholds(), sep="\n")
+
+
+def _warn_of_seen(tuned: "TaskModel", model: str, path: str, columns: dict[str, Any]) -> None:
+    """Warns if texts of a file were in the training or validation file, as far as these are where they were."""
+    metrics = os.path.join(model, "metrics.json")
+    arguments = read_object(metrics)["arguments"] if os.path.exists(metrics) else {}
+    files = [file for file in map(arguments.get, ("train", "valid")) if file and os.path.exists(file)]
+    try:
+        same = tuned.task.same_texts(tuned.tokenizer)
+        read = {name: value for name, value in columns.items() if name != "out_of_scope_label"}
+        trained = not_none(data_format=arguments.get("data_format"))
+        known, new = (tuned.task.groups([example for file in some for example in tuned.iterate(file, **given)], same)
+                      for some, given in ((files, trained), ([path], read)))
+    except InputError:  # the file has another content now
+        files = []
+    if not files:
+        print(f"{path}: whether texts have trained the model is unknown: the training file is not there",
+              file=sys.stderr)
+    elif count := sum(map({*known}.__contains__, new)):
+        print(f"{path}: {count:,} of {len(new):,} texts have trained the model or chosen its epoch, so that errors on "
+              "them are rarer than on new texts; pass other ones", file=sys.stderr)

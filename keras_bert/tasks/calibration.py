@@ -1,0 +1,201 @@
+"""What makes the scores of a classifier probabilities, and which answers can be relied on: a temperature, and a
+threshold with a bound on the errors."""
+
+import collections
+import dataclasses
+import hashlib
+import itertools
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, cast
+
+import numpy as np
+
+from keras_bert.arguments import Rule
+from keras_bert.errors import InputError, InputWarning, Option
+from keras_bert.tasks.base import Encoded, Outputs, Task, require
+from keras_bert.text.same import SameTexts
+
+if TYPE_CHECKING:  # it imports this module
+    from keras_bert.tasks.classify import Classify
+
+MaxError = Annotated[float, Rule("above 0 and below 1", lambda value: 0 < value < 1)]
+Probability = Annotated[float, Rule("from 0 to 1", lambda value: 0 <= value <= 1)]
+CONFIDENCE = 0.95
+SMALL_ERROR = 0.02  # an expected calibration error up to this one is left as it is
+_BINS = 15  # Guo et al., 2017, section 4
+_COVERAGE, _STEP = 0.5, 0.01  # of the first threshold that is tested, and the distance to the next ones
+_DIGITS = 1e4  # thresholds have four: differences between runtimes and batches are smaller
+_LARGEST = 10.0  # temperature; the smallest is its inverse
+_USER = ("a calibration needs",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """What `calibrate` found, or `finetune` for texts out of scope.
+
+    Args:
+        by: what set the threshold: `max_error`, a bound on the errors; `out_of_scope`, the best F1 for rejecting texts
+            out of scope; `hand`; None for no threshold.
+        model: the runtime and the dtype that computed the scores, such as "LiteRT int8"; None if `by` is not
+            `max_error`.
+        texts: number of texts that were measured; they fitted no temperature.
+        answered: number of these whose score reaches the threshold.
+        wrong: number of the answered ones that have another label or are out of scope.
+        max_error: with probability `confidence`, at most this share of all texts that reach the threshold is answered
+            wrong, among texts like those that were measured.
+        confidence: see `max_error`.
+        error_before, error_after: expected calibration error of the texts in scope without and with the temperature.
+    """
+
+    by: Literal["max_error", "out_of_scope", "hand"] | None = None
+    model: str | None = None
+    texts: int = 0
+    answered: int = 0
+    wrong: int = 0
+    max_error: MaxError | None = None
+    confidence: float | None = None
+    error_before: float | None = None
+    error_after: float | None = None
+
+    def describe(self) -> str:
+        """Returns what set the threshold, in words."""
+        if self.by != "max_error":
+            return "set by hand" if self.by == "hand" else "the best one for texts out of scope"
+        return (f"with confidence {self.confidence:g} at most {self.max_error:.2%} of the answers in scope are wrong: "
+                f"of {self.texts:,} texts, {self.answered:,} reach it, and {self.wrong:,} of these have a wrong "
+                f"answer; measured with {self.model}, for texts like these")
+
+
+def warn_if_unmeasured(task: Task, runtime: str) -> None:
+    """Warns if a task has a bound that was measured on the scores of another runtime or dtype."""
+    found = getattr(task, "calibration", None)
+    if found and found.by == "max_error" and found.model != runtime:
+        warnings.warn(InputWarning(f"the bound on the errors was measured with {found.model}, and {runtime} may have "
+                                   "other scores: calibrate the folder that is used"), stacklevel=3)
+
+
+def calibration_bins(scores: np.ndarray, is_right: np.ndarray) -> list[list]:
+    """Returns the mean score, the accuracy and the number of texts of each of 15 bins of scores that is not empty."""
+    bins = np.minimum((scores * _BINS).astype(int), _BINS - 1)
+    return [[float(scores[bins == i].mean()), float(is_right[bins == i].mean()), int((bins == i).sum())]
+            for i in np.unique(bins)]
+
+
+def calibration_error(bins: list[list]) -> float:
+    """Returns the expected calibration error (Guo et al., 2017): the mean distance between score and accuracy."""
+    return sum(abs(mean - accuracy) * count for mean, accuracy, count in bins) / sum(count for *_, count in bins)
+
+
+def error_of(targets: np.ndarray, probabilities: np.ndarray) -> float:
+    """Returns the expected calibration error of probabilities, [texts, classes], for the right classes, int [texts]."""
+    return calibration_error(calibration_bins(probabilities.max(1), probabilities.argmax(1) == targets))
+
+
+def tempered(probabilities: np.ndarray, temperature: float) -> np.ndarray:
+    """Returns the probabilities, [texts, classes], of logits that are divided by a temperature. Their order stays."""
+    if temperature == 1:
+        return probabilities
+    powers = (probabilities / probabilities.max(axis=1, keepdims=True)) ** (1 / temperature)
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def fit_temperature(probabilities: np.ndarray, targets: np.ndarray) -> float:
+    """Returns the temperature with the smallest mean cross-entropy (Guo et al., 2017) for probabilities, [texts,
+    classes], and their right classes, int [texts]; 1 if the expected calibration error is at most 0.02."""
+    if error_of(targets, probabilities) <= SMALL_ERROR:
+        return 1.0
+    rows = np.arange(len(targets))
+
+    def loss(logarithm: float) -> float:
+        right = tempered(probabilities, np.exp(logarithm))[rows, targets]
+        return float(-np.log(np.maximum(right, 1e-30)).mean())
+
+    limit = np.log(_LARGEST)
+    found = require("scipy.optimize", *_USER).minimize_scalar(loss, bounds=(-limit, limit), method="bounded")
+    return round(float(np.exp(found.x)), 4)
+
+
+def halves(task: Task, examples: Sequence, seed: int, same: SameTexts) -> tuple[list, list]:
+    """Divides labelled examples into two random halves, which depend on the seed and the texts, but not on their order.
+    All labels are in both in proportion; the same texts are in one of them."""
+    def rank(value: object) -> bytes:
+        return hashlib.sha256(repr((seed, value)).encode()).digest()
+
+    groups = collections.defaultdict(list)
+    for key, example in zip(task.groups(examples, same), examples):
+        groups[key].append(example)
+    ordered = sorted(groups.values(), key=lambda group: (rank(task.label(group[0])), rank(task.texts(group[0]))))
+    first, second = (list(itertools.chain.from_iterable(ordered[begin::2])) for begin in (0, 1))
+    return first, second
+
+
+def thresholds_of(scores: np.ndarray) -> np.ndarray:
+    """Returns the thresholds that answer at least the shares 0.5, 0.51, …, 1 of the texts with these scores."""
+    quantiles = np.quantile(scores, np.arange(round((1 - _COVERAGE) / _STEP), -1, -1) * _STEP)
+    return np.unique(np.floor(quantiles * _DIGITS) / _DIGITS)[::-1]
+
+
+def bounded(scores: np.ndarray, is_wrong: np.ndarray, thresholds: np.ndarray, max_error: float) -> float:
+    """Returns the lowest of the thresholds at which, with probability 0.95, at most the share `max_error` of the texts
+    that reach it is answered wrong.
+
+    The thresholds, which must not depend on these scores, are tested from the highest one on, until a test fails
+    (fixed sequence testing). A test passes if so few wrong answers had a probability of at most 0.05 for a share of
+    `max_error`. The result is too low only if the first threshold in this order with a larger share passes. The number
+    of wrong ones among those that reach it is binomial, so this has a probability of at most 0.05 (Angelopoulos et al.,
+    2021, "Learn then test"; for one threshold, Geifman and El-Yaniv, 2017).
+
+    Raises an InputError if the first test fails; it says which bound holds, and how many texts it would take."""
+    stats, lowest = require("scipy.stats", *_USER), None
+    for threshold in thresholds:
+        answered = scores >= np.float32(threshold)
+        count, wrong = int(answered.sum()), int(is_wrong[answered].sum())
+        if stats.binom.cdf(wrong, count, max_error) > 1 - CONFIDENCE:
+            break
+        lowest = float(threshold)
+    if lowest is not None:
+        return lowest
+    limit = float(stats.beta.ppf(CONFIDENCE, wrong + 1, count - wrong)) if count > wrong else 1.0
+    sizes = np.unique(np.ceil(max(count, 1) * 1.02 ** np.arange(350)))  # up to a thousand times as many
+    enough = sizes[stats.binom.cdf(np.floor(sizes * wrong / max(count, 1)), sizes, max_error) <= 1 - CONFIDENCE]
+    more = (f"about {_rounded(enough[0] * len(scores) / max(count, 1)):,} texts instead of {len(scores):,} would do if "
+            "as many of them are wrong" if len(enough) else "more texts would not help")
+    raise InputError(
+        "no threshold keeps ", Option(f"max_error={max_error}"), f" with confidence {CONFIDENCE}: of the {count:,} "
+        f"texts with the highest scores, {wrong:,} {'is' if wrong == 1 else 'are'} answered wrong, which bounds the "
+        f"errors by {np.ceil(limit * 1000) / 1000:.3f}; {more}; pass a larger ", Option("max_error"),
+        ", or more texts")
+
+
+def recalibrated(task: "Classify", runtime: str, fit: tuple[Encoded, Outputs], measured: tuple[Encoded, Outputs],
+                 max_error: float | None = None) -> "Classify":
+    """Returns the task with the temperature that fits labelled examples and, if there is a `max_error`, with the lowest
+    threshold for which this bound holds on other ones, `measured`, see `bounded`. `runtime` computed the outputs.
+    Raises an InputError if no threshold is good enough, or the old one is for another temperature."""
+    plain = dataclasses.replace(task, temperature=1.0)
+    targets, probabilities = plain.scoped(*fit)
+    warmed = chosen = dataclasses.replace(task, temperature=fit_temperature(probabilities, targets))
+    if max_error is None:
+        chosen = warmed.calibrated(*measured)
+        if chosen is warmed and task.threshold is not None and task.temperature != warmed.temperature:
+            raise InputError(f"the temperature {warmed.temperature} changes the scores, so the threshold must be set "
+                             "again: pass ", Option("max_error"), ", or for the task intent texts with the ",
+                             Option("out_of_scope_label"))
+    else:
+        scores, is_wrong = warmed.judged(*measured)
+        thresholds = thresholds_of(tempered(probabilities, warmed.temperature).max(1))
+        threshold = bounded(scores, is_wrong, thresholds, max_error)
+        answered = scores >= np.float32(threshold)
+        chosen = dataclasses.replace(warmed, threshold=threshold, calibration=Calibration(
+            "max_error", runtime, len(scores), int(answered.sum()), int(is_wrong[answered].sum()), max_error,
+            CONFIDENCE))
+    before, after = (error_of(*each.scoped(*measured)) for each in (plain, chosen))
+    found = cast(Calibration, chosen.calibration or Calibration())
+    return dataclasses.replace(chosen, calibration=dataclasses.replace(found, error_before=before, error_after=after))
+
+
+def _rounded(number: float) -> int:
+    """Rounds a number up to two digits."""
+    unit = 10 ** max(len(str(int(number))) - 2, 0)
+    return int(np.ceil(number / unit) * unit)
