@@ -38,7 +38,8 @@ _INSTRUCTIONS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "a
 _LIMITS = ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", "ATEN_CPU_CAPABILITY", "XLA_FLAGS")
 # By the last word of a key.
 _FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f", "score": ".4f", "lost": ".2f",
-            "equal": ".2%", "accuracy": ".2%", "difference": ".1e"}
+            "equal": ".2%", "accuracy": ".2%", "difference": ".1e", "broken": ".2%", "found": ".1%", "kept": ".1%",
+            "coverage": ".1%", "error": ".2f"}
 
 
 def parser(description, **defaults):

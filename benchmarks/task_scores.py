@@ -72,7 +72,7 @@ def build_demo(folder):
 def split_sst2(folder, sentences):
     """Writes every tenth sentence for validation and the rest for training."""
     rows = _sst2(sentences)
-    return _write(folder, "train", (row for number, row in enumerate(rows, 1) if number % 10)), _write(
+    return write(folder, "train", (row for number, row in enumerate(rows, 1) if number % 10)), write(
         folder, "valid", rows[9::10])
 
 
@@ -85,7 +85,7 @@ def split_sst2_16(folder, few, sentences):
     train = _sst2(few)[1:]
     known = {_letters(text) for text, _ in train}
     valid = (row for row in _sst2(sentences)[9::10] if _letters(row[0]) not in known)
-    return _write(folder, "train", train), _write(folder, "valid", valid)
+    return write(folder, "train", train), write(folder, "valid", valid)
 
 
 def _sst2(path):
@@ -96,7 +96,7 @@ def _letters(text):
     return re.sub(r"\b[lr]rb\b|[^a-z]", "", text)
 
 
-def _write(folder, name, rows):
+def write(folder, name, rows):
     path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in rows))
     return path
@@ -116,7 +116,7 @@ def split_2000(read):
     for validation."""
     def split(folder, path):
         rows = random.Random(0).sample(list(read(path)), 4000)
-        return _write(folder, "train", rows[:2000]), _write(folder, "valid", rows[2000:])
+        return write(folder, "train", rows[:2000]), write(folder, "valid", rows[2000:])
     return split
 
 
@@ -131,7 +131,7 @@ def split_xquad(folder, path):
 
 def rewritten(read):
     """Returns a split that writes rows of (text, label), which `read` returns; the test file is for validation."""
-    return lambda folder, train, test: (_write(folder, "train", read(train)), _write(folder, "valid", read(test)))
+    return lambda folder, train, test: (write(folder, "train", read(train)), write(folder, "valid", read(test)))
 
 
 def read_3i4k(path):

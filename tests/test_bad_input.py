@@ -22,7 +22,7 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
 
 @pytest.mark.parametrize("arguments,status,words", [
     ([], 2, []),
-    (["teach"], 2, ["'teach'", "finetune, evaluate, predict, export, export preprocessor,"]),
+    (["teach"], 2, ["'teach'", "finetune, evaluate, calibrate, predict, export, export preprocessor,"]),
     (["finetune", "--train=a.tsv"], 2, ["--model", "--output"]),
     (["finetune", "train.tsv"], 2, ["takes only flags, as --name=value", "train.tsv"]),
     (["predict", "--model=x", "--top_k=0", "hello"], 1, ["top_k must be at least 1", "0"]),

@@ -118,7 +118,7 @@ HIDDEN = 5
 
 
 @pytest.mark.parametrize(("task", "model", "tokenizer"), [
-    (Intent(LENGTH, LABELS, threshold=0.6), scores(len(LABELS)), TOKENIZER),
+    (Intent(LENGTH, LABELS, threshold=0.6, temperature=1.7), scores(len(LABELS)), TOKENIZER),
     (Regress(LENGTH, pairs=True), scores(1), XLM_R),
     (MultipleChoice(LENGTH), lambda *inputs: scores(1)(*inputs)[..., 0], TOKENIZER),
     (Embed(LENGTH), scores(HIDDEN), TOKENIZER)])
@@ -178,7 +178,7 @@ def vectors(width):
 
 
 @pytest.mark.parametrize(("task", "width", "tokenizer"), [
-    (Classify(LENGTH, LABELS, pairs=True, doc_stride=4, aggregate="max", max_windows=4), len(LABELS), TOKENIZER),
+    (Classify(LENGTH, LABELS, True, None, 0.4, doc_stride=4, aggregate="max", max_windows=4), len(LABELS), TOKENIZER),
     (MultiLabel(LENGTH, LABELS, thresholds=[0.5, 0.6, 0.3, 0.2, 0.9], doc_stride=5), len(LABELS), TOKENIZER),
     (Rerank(LENGTH, doc_stride=4, max_windows=4), 1, XLM_R), (Embed(LENGTH, doc_stride=5), HIDDEN, TOKENIZER)])
 def test_answers_from_windows(task, width, tokenizer, monkeypatch):

@@ -306,7 +306,7 @@ def test_other_columns_replace_those_of_the_training(trained, tmp_path, run, eag
     ({"thresholds": 0.5}, "thresholds must be a list; got 0.5"),
     ({"thresholds": ["a", 2]}, r"thresholds must be a number; got \['a', 2\]"),
     ({"labels": ["a"], "thresholds": [0.5]}, "labels must be the names of the 2 classes of this BertClassifier; got 1"),
-    ({"thresholds": [0.5] * 2, "threshold": 0.5}, "takes only these options: .*, threshold; got thresholds"),
+    ({"thresholds": [0.5] * 2, "threshold": 0.5}, "takes only these options: .*, threshold, temp.*; got thresholds"),
 ])
 def test_options_of_the_export_that_do_not_fit(bert, tokenizer, tmp_path, options, message):
     with pytest.raises(InputError, match=message):

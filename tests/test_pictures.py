@@ -37,7 +37,8 @@ def make_metrics(labels, texts=20, epochs=4):
         "confusions": confusions,
         "calibration": [[0.2, 0.3, 4], [0.7, 0.6, 50], [0.98, 0.97, 3000]],
         "out_of_scope": {"threshold": 0.42424, "precision": 0.81818, "recall": 0.71717, "texts": 33,
-                         "rejected_in_scope": 0.11364},
+                         "rejected_in_scope": 0.11364, "answered": 540, "wrong": 21},
+        "risk_coverage": [[0.1, 0.0], [0.5, 0.02], [1.0, 0.06]],
         "data": {
             "train": 17561, "valid": texts * len(labels) + 33, "kind": "texts", "valid_kind": "texts", "unread": [],
             "held_out": None, "labels": dict.fromkeys(labels, 100),
@@ -100,7 +101,7 @@ LARGE = {"labels": [*KOREAN, *LONG, *ODD, *(f"a_class_of_many_{i}" for i in rang
 def test_pictures_are_whole(checked_draw, size):
     labels, epochs = size["labels"], size["epochs"]
     texts = checked_draw(make_metrics(**size))
-    assert list(texts) == ["learning_curves", "confusions", "confusion_matrix", "calibration"]
+    assert list(texts) == ["learning_curves", "confusions", "confusion_matrix", "calibration", "risk_coverage"]
     assert {"1", f"epoch {max(1, epochs - 1)}, kept"} <= set(texts["learning_curves"])
     assert len({" ".join(label.split()) for label in labels} & set(texts["confusion_matrix"])) == min(len(labels), 30)
     assert f"{' '.join(labels[0].split())} → {labels[1]}" in texts["confusions"]
@@ -120,7 +121,7 @@ def test_the_curve_of_pretraining_has_every_head(checked_draw, heads):
 
 def test_no_confusions(checked_draw):
     texts = checked_draw(make_metrics(["a", "b"]) | {"confusions": []})
-    assert list(texts) == ["learning_curves", "confusions", "calibration"]
+    assert list(texts) == ["learning_curves", "confusions", "calibration", "risk_coverage"]
     assert texts["confusions"] == ["No confusions among 40 validation texts."]
 
 
@@ -185,13 +186,12 @@ def test_card_tells_the_metrics():
     assert "![confusions](confusions.png)" in card and card.count("![") == 1
     assert "```\nkeras-bert finetune --train=train.tsv --valid=data/valid.tsv\n```" in card
     assert "on the 600 of 633 validation texts that are in scope, after epoch 3 of 4" in card
-    assert "33 validation texts out of scope" in card and "30 classes" in card
+    assert ("\n\n## Threshold\n\n- threshold: 0.4242: rejects 11.4% of the texts in scope and 71.7% of the 33 out of "
+            "scope, with precision 0.8182; of the 540 answers in scope, 21 are wrong; measured on the") in card
+    assert "30 classes" in card
     found = tables(card)
-    scope = metrics["out_of_scope"]
     assert [float(value) for _, value in found["Scores"]] == pytest.approx(
-        [metrics[key] for key in ("accuracy", "macro_f1", "loss", "calibration_error")]
-        + [scope[key] for key in ("threshold", "precision", "recall", "rejected_in_scope")], abs=5e-5)
-    assert found["Scores"][-1][0] == "share of the texts in scope that it rejects"
+        [metrics[key] for key in ("accuracy", "macro_f1", "loss", "calibration_error")], abs=5e-5)
     assert found["Data"] == [["training", "train.tsv", "17,561", f"`{'a' * 64}`"],
                              ["validation", "valid.tsv", "633", f"`{'b' * 64}`"]]
     assert "\n- 9 tokens at the median, 15 at the 95th percentile, 22 at most\n" in card

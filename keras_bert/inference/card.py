@@ -29,7 +29,8 @@ def rewrite_card(folder: Path, task: Task) -> None:
     section = threshold_section(lines) + "\n\n"
     found = re.search(rf"^{_TITLE}$.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
     start, end = found.span() if found else [text.find(f"{_NEXT}\n")] * 2
-    if start < 0:
+    if start < 0:  # at the end
+        text = text.rstrip("\n") + "\n\n"
         start = end = len(text)
     with atomic_file(path) as new, open(new, "w", encoding="utf-8", newline="") as file:
         file.write(text[:start] + section + text[end:])

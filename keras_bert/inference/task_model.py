@@ -197,7 +197,7 @@ class TaskModel(abc.ABC):
         if temperature_data is not None:
             fit = self.encode(temperature_data, **columns)
         else:
-            of_fit, of_data = halves(task, encoded.examples, seed, task.same_texts(self.tokenizer))
+            of_fit, of_data = halves(task, encoded.examples, seed)
             for half in (of_fit, of_data):
                 task.check("data", half, columns.get("out_of_scope_label"))
             fit, encoded = (task.encode(half, self.tokenizer) for half in (of_fit, of_data))

@@ -1,10 +1,8 @@
 """What makes the scores of a classifier probabilities, and which answers can be relied on: a temperature, and a
 threshold with a bound on the errors."""
 
-import collections
 import dataclasses
 import hashlib
-import itertools
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, cast
@@ -14,7 +12,6 @@ import numpy as np
 from keras_bert.arguments import Rule
 from keras_bert.errors import InputError, InputWarning, Option
 from keras_bert.tasks.base import Encoded, Outputs, Task, require
-from keras_bert.text.same import SameTexts
 
 if TYPE_CHECKING:  # it imports this module
     from keras_bert.tasks.classify import Classify
@@ -62,9 +59,10 @@ class Calibration:
         """Returns what set the threshold, in words."""
         if self.by != "max_error":
             return "set by hand" if self.by == "hand" else "the best one for texts out of scope"
-        return (f"with confidence {self.confidence:g} at most {self.max_error:.2%} of the answers in scope are wrong: "
-                f"of {self.texts:,} texts, {self.answered:,} reach it, and {self.wrong:,} of these have a wrong "
-                f"answer; measured with {self.model}, for texts like these")
+        share = f"{100 * (self.max_error or 0):.4g}%"
+        return (f"with confidence {self.confidence:g} at most {share} of the answers in scope are wrong: of "
+                f"{self.texts:,} texts, {self.answered:,} reach it, and {self.wrong:,} of these have a wrong answer; "
+                f"measured with {self.model}, for texts like these")
 
 
 def warn_if_unmeasured(task: Task, runtime: str) -> None:
@@ -116,18 +114,14 @@ def fit_temperature(probabilities: np.ndarray, targets: np.ndarray) -> float:
     return round(float(np.exp(found.x)), 4)
 
 
-def halves(task: Task, examples: Sequence, seed: int, same: SameTexts) -> tuple[list, list]:
+def halves(task: Task, examples: Sequence, seed: int) -> tuple[list, list]:
     """Divides labelled examples into two random halves, which depend on the seed and the texts, but not on their order.
-    All labels are in both in proportion; the same texts are in one of them."""
+    All labels are in both in proportion. A text that occurs twice is in both, as in two samples of the same source."""
     def rank(value: object) -> bytes:
         return hashlib.sha256(repr((seed, value)).encode()).digest()
 
-    groups = collections.defaultdict(list)
-    for key, example in zip(task.groups(examples, same), examples):
-        groups[key].append(example)
-    ordered = sorted(groups.values(), key=lambda group: (rank(task.label(group[0])), rank(task.texts(group[0]))))
-    first, second = (list(itertools.chain.from_iterable(ordered[begin::2])) for begin in (0, 1))
-    return first, second
+    ordered = sorted(examples, key=lambda example: (rank(task.label(example)), rank(task.texts(example))))
+    return ordered[::2], ordered[1::2]
 
 
 def thresholds_of(scores: np.ndarray) -> np.ndarray:
@@ -160,12 +154,12 @@ def bounded(scores: np.ndarray, is_wrong: np.ndarray, thresholds: np.ndarray, ma
     sizes = np.unique(np.ceil(max(count, 1) * 1.02 ** np.arange(350)))  # up to a thousand times as many
     enough = sizes[stats.binom.cdf(np.floor(sizes * wrong / max(count, 1)), sizes, max_error) <= 1 - CONFIDENCE]
     more = (f"about {_rounded(enough[0] * len(scores) / max(count, 1)):,} texts instead of {len(scores):,} would do if "
-            "as many of them are wrong" if len(enough) else "more texts would not help")
+            "no larger share is wrong" if len(enough) else "more texts would not help")
     raise InputError(
         "no threshold keeps ", Option(f"max_error={max_error}"), f" with confidence {CONFIDENCE}: of the {count:,} "
         f"texts with the highest scores, {wrong:,} {'is' if wrong == 1 else 'are'} answered wrong, which bounds the "
         f"errors by {np.ceil(limit * 1000) / 1000:.3f}; {more}; pass a larger ", Option("max_error"),
-        ", or more texts")
+        ", or more texts" if len(enough) else "")
 
 
 def recalibrated(task: "Classify", runtime: str, fit: tuple[Encoded, Outputs], measured: tuple[Encoded, Outputs],
