@@ -103,7 +103,7 @@ def test_calibrate(run, trained, intents, tmp_path):
         "predict", f"--model={trained}", f"--input={intents[1]}", "--output_format=jsonl")[1]]
     before = (trained / "settings.json").read_text()
     assert len(in_scope) == 4 and json.loads(before)["threshold"] == 0.5
-    for flags, words in ((["--threshold=0.5", "--data=d"], "data must be a labelled file, or left out with --threshold"),
+    for flags, words in ((["--threshold=0.5", "--data=d"], "data must be a labelled file, or left out with"),
                          ([], "data must be a labelled file, or left out with --threshold; got None"),
                          ([f"--data={intents[1]}"], "no threshold was chosen, because every text is in scope; pass"),
                          ([f"--data={intents[1]}", "--max_error=0.01"], "more texts would not help")):
@@ -116,11 +116,11 @@ def test_calibrate(run, trained, intents, tmp_path):
     arguments = "calibrate", f"--model={trained}", f"--data={intents[0]}", "--max_error=0.99"
     status, output, messages = run(*arguments)
     assert status == 0 and output[1].startswith("threshold: ") and "of 2 texts, 2 reach it" in output[1]
-    assert messages == [f"{intents[0]}: 4 of 4 texts have trained the model or chosen its epoch, so that errors on them "
-                        "are rarer than on new texts; pass other ones"]
+    assert messages == [f"{intents[0]}: 4 of 4 texts have trained the model or chosen its epoch, so that errors on "
+                        "them are rarer than on new texts; pass other ones"]
     (trained / "metrics.json").unlink()
-    assert run(*arguments)[2] == [f"{intents[0]}: whether texts have trained the model is unknown: the training file is "
-                                  "not there"]
+    assert run(*arguments)[2] == [f"{intents[0]}: whether texts have trained the model is unknown: the training file "
+                                  "is not there"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

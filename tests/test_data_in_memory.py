@@ -290,7 +290,7 @@ def test_two_columns_of_one_name_and_thresholds_of_other_tasks_are_refused(pretr
                        ("data", lambda: model.evaluate(table)), ("texts", lambda: model.predict(table))):
         with pytest.raises(InputError, match=f"^{name}: column names must differ; got text, text, label$"):
             call()
-    with pytest.raises(InputError, match="only intent and multilabel choose thresholds without; this model is of the task"):
+    with pytest.raises(InputError, match="choose thresholds without; this model is of the task classify"):
         model.calibrate([("play", "a")])
 
 
