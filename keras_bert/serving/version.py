@@ -78,9 +78,8 @@ class LoadedVersion:
                         raise RequestError(413, f"{keys.get(name, name)}: row {i * rows // array.size + 1}: a text may "
                                                 f"have at most {limit} characters (--max_characters); got {size}")
         tokens = self.model.count_tokens(signature, inputs)
-        again = self.model.leaves_out_words(signature)  # one by one, also of an input of the encoder's length
-        longest = int(tokens.max(initial=0))
-        limit = max(limit, self.model.max_values ** (1 + again)) * len(inputs)
+        again, most = self.model.leaves_out_words(signature), self.model.max_values * len(inputs)
+        longest, limit = int(tokens.max(initial=0)), max(limit * len(inputs), most * (most + 1) if again else most)
         if longest > limit:
             raise RequestError(
                 413, f"row {np.argmax(tokens) + 1} has about {longest} tokens"
