@@ -49,7 +49,7 @@ Attributes: `vocab_file`, `bert_config`, `label_file` (assets; JSON, if the mode
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import tensorflow as tf

@@ -163,9 +163,9 @@ def _identity(folder: Path) -> list[tuple[int, int, int, int]]:
 
 class LiteRTModel(ServedModel):
     """A folder of `export litert`. Its signatures are `serving_default`, those of its prompts, and `word_weights`, with
-    the inputs and the outputs that the SavedModel of the same model has. A call computes its texts one after the other, each at its
-    own length, by an interpreter that nothing else uses meanwhile. No text is padded, or changes another's outputs.
-    Raises an InputError if a file is not as it was exported, or the folder cannot be loaded.
+    the inputs and the outputs that the SavedModel of the same model has. A call computes its texts one after the other,
+    each at its own length, by an interpreter that nothing else uses meanwhile. No text is padded, or changes another's
+    outputs. Raises an InputError if a file is not as it was exported, or the folder cannot be loaded.
 
     Args:
         threads: number of cores to use: as many calls may run at the same time.
@@ -276,7 +276,7 @@ def _column(values: list, spec: Spec) -> np.ndarray:
     if not sizes:
         return np.array(values, spec.dtype)
     width = sizes[0] if sizes[0] is not None else max(map(len, values), default=0)
-    array = np.full((len(values), width, *sizes[1:]), served_model.PADDING.get(spec.dtype.kind), spec.dtype)
+    array: Any = np.full((len(values), width, *sizes[1:]), served_model.PADDING.get(spec.dtype.kind), spec.dtype)
     for row, value in zip(array, values):
         row[:len(value)] = value
     return array

@@ -119,9 +119,9 @@ class TaskModel(abc.ABC):
         """
         check(TaskModel.word_weights, locals())
         if not self.task.weighed:
-            raise InputError("only answers of the tasks "
-                             f"{', '.join(name for name, task in TASKS.items() if task.weighed)} have word weights; this "
-                             f"model is of the task {self.task.name}")
+            weighed = ", ".join(name for name, task in TASKS.items() if task.weighed)
+            raise InputError(f"only answers of the tasks {weighed} have word weights; this model is of the task "
+                             f"{self.task.name}")
         labels = getattr(self.task, "labels", [])
         if label is not None and label not in labels:
             rule = "must be a label of the model" if labels else f"must be left out for the task {self.task.name}"

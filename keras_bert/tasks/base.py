@@ -105,7 +105,7 @@ class Task:
         output: an output of exported SavedModels that those of other tasks lack.
         root: the output that the root object of a SavedModel returns alone; None if it returns all.
         display: how the server's page shows an answer, and so which outputs it has, see `Display`.
-        weighed: the one of `exported_outputs`, B or BL, for which `word_weights` says how much each word counts; None
+        weighed: the one of `exported_outputs`, B or BL, for which `word_weights` says how much each word counts; ""
             if the answer is of another kind.
         activation: the function that turns the outputs into probabilities; None if they are not logits of classes.
         score_names: names in words of scores that are not in `score_names.SCORES`.
@@ -136,7 +136,7 @@ class Task:
     output: ClassVar[str]
     root: ClassVar[str | None] = None
     display: ClassVar[Display] = "outputs"
-    weighed: ClassVar[str | None] = None
+    weighed: ClassVar[str] = ""
     activation: ClassVar[Literal["softmax", "sigmoid"] | None] = None
     score_names: ClassVar[dict[str, str]] = {}
     card: ClassVar[Card] = Card("text-classification", "texts", "Answers texts.")

@@ -49,13 +49,14 @@ function showWords() {
   shown.words.forEach((word) => { word.weight = word.weights[column]; });
   // Weights that are all next to nothing are not shaded as if they were large.
   const most = Math.max(shown.labels ? .01 : 1e-6, ...shown.words.map(({weight}) => Math.abs(weight)));
+  shown.words.forEach((word) => { word.share = Math.abs(word.weight) / most; });
   $("words").replaceChildren(...Object.values(shown.texts).map((text, segment) => {
     const characters = [...text]; // offsets count code points
     const parts = [];
     let before = 0;
     for (const word of shown.words.filter((word) => word.segment === segment)) {
       word.text = characters.slice(word.start, word.end).join("");
-      parts.push(characters.slice(before, word.start).join(""), makeWord(word, Math.abs(word.weight) / most));
+      parts.push(characters.slice(before, word.start).join(""), makeWord(word));
       before = word.end;
     }
     return make("p", {className: "text"}, ...parts, characters.slice(before).join(""));
@@ -64,7 +65,8 @@ function showWords() {
 }
 
 /** A radio button in a label: one stop of the Tab key for all words, and the arrow keys within them. */
-function makeWord(word, share) {
+function makeWord(word) {
+  const {share} = word;
   const side = share < VISIBLE ? "" : word.weight < 0 ? "against" : "for";
   const show = () => { $("weights").textContent = named(word); };
   const label = make("label", {className: `word ${side}`, title: format(word.weight), share},
@@ -83,8 +85,8 @@ function format(weight) {
 const named = ({text, weight}) => `${text} ${format(weight)}`;
 
 function showStrongest() {
-  const strongest = shown.words.toSorted((a, b) => Math.abs(b.weight) - Math.abs(a.weight)).slice(0, MOST_NAMED);
-  $("weights").textContent = strongest.map(named).join(", ") || "There are no words.";
+  const strongest = shown.words.filter(({share}) => share >= VISIBLE).sort((a, b) => b.share - a.share);
+  $("weights").textContent = strongest.slice(0, MOST_NAMED).map(named).join(", ") || "No word counts alone.";
 }
 
 $("label").onchange = showWords;
