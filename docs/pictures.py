@@ -99,7 +99,7 @@ def screenshot(url, path):
         find = WebDriverWait(driver, 120).until
         find(lambda _: driver.find_elements(By.CSS_SELECTOR, "#field-text"))[0].send_keys(QUESTION)
         driver.find_element(By.CSS_SELECTOR, "#question .actions button").click()
-        find(lambda _: driver.find_elements(By.CSS_SELECTOR, "#tokens label"))
+        find(lambda _: driver.find_elements(By.CSS_SELECTOR, "#words .word"))
         find(lambda _: driver.find_element(By.ID, "answer").get_attribute("aria-busy") == "false")
         set_size(driver, 1100, driver.execute_script("return document.documentElement.scrollHeight"))
         driver.save_screenshot(str(path))

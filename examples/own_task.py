@@ -48,6 +48,7 @@ class Grades(TextTask):
     heads = ("BertGrader",)
     lite_outputs = {"logits": "BG"}  # float32 [batch, grades - 1]
     output, display = "grade", "label"  # the display shows label, score and probabilities
+    weighed = "probabilities"
     exported_outputs = {"label": (str, "B"), "score": (np.float32, "B"), "probabilities": (np.float32, "BL"),
                         "grade": (np.int32, "B")}
     card = Card("text-classification", "grades of texts", "Answers a text with one of {}grades.")

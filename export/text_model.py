@@ -5,7 +5,7 @@ Signatures, each of which returns a dict of dense tensors:
     serving_default  takes the strings of the list below; the root object is the same function, but that of a
                      BertEmbedder returns the embedding alone
     encode           takes input_word_ids, input_mask, input_type_ids, int32 [batch, seq]
-    explain          takes the strings, and layers, int32 [n]: numbers of blocks, counted from 0; empty for all blocks
+    word_weights     takes the strings; of classifiers, of regression and of re-ranking
     query, document  of a BertEmbedder with prompts: like serving_default, after the prompt for queries or documents has
                      been put before each text; there is also a signature for each other prompt, named like it
 
@@ -37,22 +37,19 @@ single texts have no text_pair. Starts and ends count characters (code points); 
 `BertSpanLabeler` returns start_logits and end_logits, float32 [batch, seq]; the inputs of a `BertMultipleChoice` are
 int32 [batch, n, seq].
 
-`explain` returns the attention of each token (first seq) to the others, of the first input if a text is split into
-several. A `BertMultipleChoice` has no `explain`, because each of its rows consists of n inputs.
+`word_weights` says how much each word counts for the answer, see keras_bert/tasks/word_weights.py:
 
-    tokens       string [batch, seq], WordPiece tokens, "" for padding
-    starts, ends int32 [batch, seq], the position of each token in its text, -1 for [CLS], [SEP], padding and the
-                 default prompt
-    segment      int32 [batch, seq], 0 for the first text, 1 for the second
-    attention    float32 [batch, n, heads, seq, seq], probabilities
+    word_start, word_end: int32 [B, W], the position of each word in its text, padded with -1
+    word_segment: int32 [B, W], 0 for the first text, 1 for the second, padded with -1
+    word_weight: float32 [B, W, L], for each of the `probabilities`, or for `value` or `score` (L is 1), padded with 0
 
 Attributes: `vocab_file`, `bert_config`, `label_file` (assets; JSON, if the model has labels), `do_lower_case`.
 """
 
-import copy
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Literal
 
 import tensorflow as tf
@@ -63,12 +60,11 @@ from keras_bert.files.json_files import write_json
 from keras_bert.layers import BertLayer
 from keras_bert.litert import INPUTS
 from keras_bert.models.base import BertTask
-from keras_bert.tasks import TASKS, Task
+from keras_bert.tasks import TASKS, Task, word_weights, word_weights_graph
 from keras_bert.tasks.base import Answers
 from keras_bert.tasks.calibration import warn_if_unmeasured
-from keras_bert.tasks.graph import Reader, characters, check_same_batch, next_of, text_specs
+from keras_bert.tasks.graph import Reader, check_same_batch, next_of, text_specs
 from keras_bert.text import Tokenizer
-from keras_bert.text.graph_packing import pack_segments
 
 from . import writing
 
@@ -104,10 +100,8 @@ class TextModel(writing.CallablePart):
         weights = [writing.copy_variable(weight, weight.dtype) for weight in replica.weights]
         encoder = writing.encoder_of(replica)
         run = writing.with_variables(replica, weights, lambda *inputs: replica(list(inputs)))
-        attend = writing.with_variables(
-            replica, weights, lambda *inputs: encoder.encode(inputs, return_attention=True).attention_probabilities)
         run = _compiled(run) if jit_compile else run
-        vocabulary, named_prompts = tf.constant(tokenizer.vocabulary), task.named_prompts
+        named_prompts = task.named_prompts
         reader = Reader(run, tokenizer, task.max_length, lengths_up_to(task.max_length) if jit_compile else None)
 
         def answer(*inputs: tf.Tensor) -> Answers:
@@ -121,9 +115,6 @@ class TextModel(writing.CallablePart):
         def encode(*inputs: tf.Tensor) -> Answers:
             checked = writing.checked(inputs, encoder.config) if jit_compile else inputs
             return task.encode_in_graph(run(*checked), checked[1])
-
-        def explain(*inputs: tf.Tensor) -> Answers:
-            return _explain(task, reader, attend, vocabulary, inputs[:-1], inputs[-1])
 
         texts = text_specs(task.inputs)
         prompt_length = [tf.TensorSpec([], tf.int64, "prompt_length")] * bool(named_prompts)
@@ -145,9 +136,9 @@ class TextModel(writing.CallablePart):
         shape = [*texts[-1].shape, None]  # a row of ids for each text
         ids = [tf.TensorSpec(shape, tf.int32, name) for name in INPUTS]
         self.encode = tf.function(encode, input_signature=ids, autograph=False)
-        if task.explains:
-            self.explain = tf.function(explain, autograph=False,
-                                       input_signature=[*texts, tf.TensorSpec([None], tf.int32, "layers")])
+        if task.weighed:
+            self.word_weights = tf.function(functools.partial(word_weights_graph.weigh, task, tokenizer, answer_texts),
+                                            input_signature=texts, autograph=False)
 
 
 def lengths_up_to(max_length: int) -> list[int]:
@@ -205,19 +196,19 @@ def export_text_model(model: BertLayer | BertTask, tokenizer: Tokenizer, path: P
     module = TextModel(model, task, tokenizer, dtype, jit_compile)
     # tf.functions instead of concrete functions, which would be traced and saved in the graph twice.
     signatures = {"serving_default": module.serve, "encode": module.encode}
-    if task.explains:
-        signatures["explain"] = module.explain
+    if task.weighed:
+        signatures[word_weights.SIGNATURE] = module.word_weights
     if taken := sorted(signatures.keys() & module.prompted.keys()):
         raise InputError(f"a prompt must have another name than the signature {taken[0]}")
     signatures |= module.prompted
     assets: writing.Assets = {"bert_config": ("bert_config.json", writing.encoder_of(model).config.to_json)}
     if hasattr(task, "labels"):
         assets["label_file"] = ("labels.json", lambda file: write_json(file, task.labels))
-    of_texts = ["serving_default", *module.prompted]
-    prompts = {"serving_default": task.default_prompt, "explain": task.default_prompt, **task.named_prompts}
+    of_texts = [name for name in signatures if name != "encode"]
+    prompts = {"serving_default": task.default_prompt, **task.named_prompts}
     lengths = dict(zip(prompts, map(len, tokenizer.ids(list(prompts.values())))))
     stored = {"task": {name: value for name, value in task.settings().items() if name != "labels"}}
-    writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=["encode", *of_texts],
+    writing.save(module, path, signatures, tokenizer, assets, overwrite, row_wise=signatures,
                  split_texts=of_texts if task.windows else (), prompt_tokens=lengths, display=task.display,
                  **(stored if task.name in TASKS else {}))
 
@@ -246,46 +237,3 @@ def task_of(model: BertLayer | BertTask, tokenizer: Tokenizer, task: Task | None
         raise InputError(Option("max_length"), f" must be at least {_SHORTEST}; got {length}")
     options = options | {"max_length": length}
     return dataclasses.replace(task, **options) if task else kind(**options)
-
-
-def _explain(task: Task, reader: Reader, attend: Callable, vocabulary: tf.Tensor, texts: Sequence[tf.Tensor],
-             layers: tf.Tensor) -> Answers:
-    """Computes the signature `explain`. `attend` returns the blocks' attention, each [batch, heads, seq, seq]."""
-    check_same_batch(task.inputs, texts)
-    if prompt := task.default_prompt:
-        texts = [tf.strings.join([prompt, text]) for text in texts]
-    tokens = task.tokens_in_graph(reader, *texts)
-    ids, mask, _ = inputs = reader.pack(*(ids for ids, _, _ in tokens), truncator=task.truncator)
-    starts, ends, segments = _positions(texts, tokens, tf.shape(ids)[1], reader.packing, task.truncator)
-    if prompt:
-        is_of_text = ends > len(prompt)
-        starts, ends = (tf.where(is_of_text, tf.maximum(part - len(prompt), 0), -1) for part in (starts, ends))
-    # In a branch, because TensorFlow repeatedly goes through each function while it loads a model, but not through the
-    # branches.
-    attention = tf.cond(tf.size(ids) > 0, lambda: _of_layers(attend(*inputs), layers), lambda: tf.zeros(5 * [0]))
-    return {"tokens": tf.where(mask > 0, tf.gather(vocabulary, ids), ""), "starts": starts, "ends": ends,
-            "segment": segments, "attention": attention}
-
-
-def _of_layers(attention: list[tf.Tensor], layers: tf.Tensor) -> tf.Tensor:
-    """Selects the attention of some blocks, of all if `layers` is empty: float32 [batch, n, heads, seq, seq]."""
-    attention = tf.stack(attention, axis=1)
-    layers = tf.cond(tf.size(layers) > 0, lambda: layers, lambda: tf.range(tf.shape(attention)[1]))
-    return tf.cast(tf.gather(attention, layers, axis=1), tf.float32)
-
-
-def _positions(texts: Sequence[tf.Tensor], tokens: list[list[tf.RaggedTensor]], length: tf.Tensor,
-               tokenizer: Tokenizer, truncator: str) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Returns the first character of each packed token and the one after its last, -1 if it has none, and the number of
-    its text, from 0: three int32 [batch, seq]."""
-    count, numbers, starts, ends = 1, [], [[-1]], [[-1]]  # tokens are numbered from 1; 0 is for no token
-    for text, (ids, start, limit) in zip(texts, tokens):
-        numbers.append(ids.with_values(tf.range(tf.size(ids.values)) + count))
-        count += tf.size(ids.values)
-        starts.append(characters(text, ids.value_rowids(), start.values))
-        ends.append(characters(text, ids.value_rowids(), limit.values))
-    tokenizer = copy.copy(tokenizer)
-    tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.has_segments = 0, 0, 0, True
-    packed = pack_segments(numbers, length, tokenizer, truncator)
-    number = packed["input_word_ids"]
-    return tf.gather(tf.concat(starts, 0), number), tf.gather(tf.concat(ends, 0), number), packed["input_type_ids"]

@@ -95,7 +95,9 @@ def text_model_calls(path, inputs):
     }
     if hasattr(model, "label_file"):
         calls["labels"] = lambda: json.loads("".join(_lines(model.label_file)))
-    if "explain" in model.signatures:
+    if "word_weights" in model.signatures:
+        calls["word_weights"] = lambda: model.signatures["word_weights"](**texts)
+    if "explain" in model.signatures:  # of versions up to 0.3
         first = {name: values[:2] for name, values in texts.items()}  # attention grows with the square of the length
         calls["explain"] = lambda: model.signatures["explain"](**first, layers=tf.constant([1]))
     return calls

@@ -233,10 +233,6 @@ def test_exported_texts(tmp_path):
            "input_type_ids": inputs["segment_ids"]}
     got = signatures["encode"](**{name: tf.constant(array) for name, array in ids.items()})["probabilities"]
     np.testing.assert_allclose(got, wanted, rtol=0, atol=1e-5)
-    explained = signatures["explain"](text=tf.constant(first[:2]), text_pair=tf.constant(second[:2]),
-                                      layers=tf.constant([0]))
-    boundary = np.argmax(explained["tokens"].numpy() == b"[SEP]", axis=1)
-    np.testing.assert_array_equal(np.argmax(explained["segment"].numpy() == 1, axis=1), boundary + 1)
     export_preprocessor(tokenizer, tmp_path / "preprocessor", max_length=LENGTH)
     preprocessor = tf.saved_model.load(tmp_path / "preprocessor")
     packed = preprocessor.bert_pack_inputs([preprocessor.tokenize(tf.constant(part)) for part in (first, second)],

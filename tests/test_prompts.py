@@ -82,8 +82,8 @@ def test_what_cannot_apply_a_prompt_says_so(model, exported, bert):
     classifier = FineTuned(BertClassifier(bert, 2), model.tokenizer, Classify(16, labels=["a", "b"]))
     with pytest.raises(InputError, match="prompt_name must be left out for the task classify; it is for embed"):
         classifier.predict(TEXTS, prompt_name="query")
-    with pytest.raises(InputError, match="prompt_name must be one of document, long, query; got 'explain'"):
-        exported.with_prompt("explain")
+    with pytest.raises(InputError, match="prompt_name must be one of document, long, query; got 'encode'"):
+        exported.with_prompt("encode")
     assert why_not(model.task, model.tokenizer) == "it does not put the default prompt, 'stop ', before texts"
 
 
@@ -109,8 +109,7 @@ def test_every_form_of_a_model_puts_the_prompt_before_texts_and_windows(exported
     lite, served = LiteModel.load(zoo.litert("prompts")), LiteRTModel(str(zoo.litert("prompts")), threads=1)
     assert exported.answer_with_cuts([])[0].shape == lite.predict([]).shape == model.predict([]).shape == (0, 16)
     prompts = model.task.prompts | {"document": "", "serving_default": model.task.prompts["long"]}
-    assert served.signatures.keys() == served.row_wise == prompts.keys() == saved.signatures.keys() - {
-        "encode", "explain"}
+    assert served.signatures.keys() == served.row_wise == prompts.keys() == saved.signatures.keys() - {"encode"}
     strings = np.array([text.encode() for text in texts], object)
     for name, prompt in prompts.items():
         tokens = len(model.tokenizer.ids([prompt])[0])
@@ -124,17 +123,6 @@ def test_every_form_of_a_model_puts_the_prompt_before_texts_and_windows(exported
             for found in (saved.run(name, [{"text": strings}])[0], served.run(name, [{"text": strings}])[0]):
                 np.testing.assert_allclose(found["embedding"], wanted, rtol=0, atol=1e-5)
             np.testing.assert_allclose(lite.predict(texts, prompt_name=asked), wanted, rtol=0, atol=1e-5)
-
-
-def test_explain_shows_the_input_with_the_default_prompt(exported):
-    model, prompt = zoo.make("prompts"), "stop the song " * 3
-    asked = {"text": np.array([b"turn it off", b""], object), "layers": np.int32([0])}
-    found, = exported._saved_model.run("explain", [asked])
-    rows = model.tokenizer.pack([f"{prompt}turn it off", prompt], None, 16)
-    assert [[token.decode() for token in row if token] for row in found["tokens"]] == [
-        [model.tokenizer.vocabulary[i] for i in ids] for ids, _ in rows]
-    assert found["starts"][0].tolist() == [-1] * 10 + [0, 5, 8, -1]
-    assert found["ends"][0].tolist() == [-1] * 10 + [4, 7, 11, -1] and (found["starts"][1] == -1).all()
 
 
 @pytest.mark.filterwarnings("ignore:texts cut")

@@ -60,7 +60,7 @@ def test_the_warm_up_runs_as_tensorflow_serving_runs_it(folder):
     records, seen = records_of(folder / "1"), []
     with tf.compat.v1.Session(graph=tf.Graph()) as session:
         signatures = tf.compat.v1.saved_model.load(session, ["serve"], str(folder / "1")).signature_def
-        assert {"serving_default", "encode", "explain"} <= signatures.keys()
+        assert {"serving_default", "encode", "word_weights"} <= signatures.keys()
         assert {signature.method_name for name, signature in signatures.items() if not name.startswith("__")} == {
             "tensorflow/serving/predict"}
         for record in records:
@@ -78,19 +78,15 @@ def test_the_warm_up_runs_as_tensorflow_serving_runs_it(folder):
 
 
 @pytest.mark.slow("a folder as TensorFlow Serving reads and runs it")
-def test_keras_bert_serve_warms_up_by_it_and_joins_no_explanations(folder):
+def test_keras_bert_serve_warms_up_by_it(folder):
     called = []
     saved_model = SavedModel(str(folder / "1"), 1)
-    inputs = {"text": np.array([b"a"], object), "layers": np.zeros(1, np.int32)}
-    assert saved_model.batch_key("explain", inputs) != saved_model.batch_key("explain", inputs)
     saved_model._call = lambda name, inputs: called.append((name, len(next(iter(inputs.values())))))
     saved_model.warm_up()
     assert called == [("serving_default", rows) for rows in (1, 1, 16, 16)] + [
-        (name, 1) for name in ("serving_default", "encode", "explain")]
+        (name, 1) for name in ("serving_default", "encode", "word_weights")]
     del saved_model._call
-    outputs, = saved_model.run("explain", [inputs])
     saved_model.close()
-    assert outputs["tokens"].tolist() == [[b"[CLS]", b"a", b"[SEP]"]] and outputs["attention"].shape == (1, 1, 4, 3, 3)
 
 
 def test_the_warm_up_of_a_compiled_model_has_each_length_in_batches_that_are_accepted(tmp_path, monkeypatch):

@@ -26,6 +26,7 @@ from keras_bert.serving.settings import Settings, find_first_version
 from keras_bert.serving.version import LoadedVersion
 
 import zoo
+from conftest import TINY
 
 SETTINGS = Settings(
     models={}, row_wise={}, host="", port=0, grpc_port=0, workers=1, max_batch_tokens=100, batch_timeout_ms=0,
@@ -79,11 +80,11 @@ def test_the_mark_of_the_exporter_belongs_to_the_graph(tmp_path):
 
 
 @pytest.mark.slow("an export as the server runs it: in parts, marked, and limited")
-def test_the_outputs_of_a_request_are_limited_before_they_are_computed():
+def test_the_outputs_of_a_request_are_limited_before_they_are_computed(tmp_path):
     model = SavedModel(str(zoo.saved_model("intent")), 1)
     settings = dataclasses.replace(SETTINGS, max_output=1000)
 
-    async def predict(signature, **inputs):
+    async def predict(signature, model=model, **inputs):
         version, entry = LoadedVersion("m", 1, model, settings), Entry("", "", "")
         try:
             with MemoryBudget().request() as memory:
@@ -100,8 +101,16 @@ def test_the_outputs_of_a_request_are_limited_before_they_are_computed():
     # Its first part says how large all will be; the next ones may have begun.
     assert error.value.status == 413 and len(calls) < 10
     calls.clear()
-    with pytest.raises(RequestError, match="at most 1000 are allowed"):
-        asyncio.run(predict("explain", text=texts, layers=np.int32([])))
+    model._split_texts = {"word_weights"}  # as if it split long texts
+    with pytest.raises(RequestError, match="row 1 has about 37674 tokens, those of the text without each of its words; "
+                                           "at most 16512 are allowed"):
+        asyncio.run(predict("word_weights", text=np.array([b"a " * 272], object)))
+    old = write_function(tmp_path / "old", explain=lambda text, layers: {"tokens": text})  # as version 0.3 wrote it
+    (old / "assets").mkdir(exist_ok=True)
+    TINY.to_json(old / "assets/bert_config.json")
+    with pytest.raises(RequestError, match="would have 1638400 bytes"):  # 200 · 2 · 4 · 16² · 4
+        asyncio.run(predict("explain", SavedModel(str(old), 1), text=np.repeat(np.array([b"a " * 28], object), 200),
+                            layers=np.int32([])))
     with pytest.raises(RequestError, match="row 1 has about .* tokens"):
         ids = {name: np.zeros((2, 4000), np.int32) for name in model.signatures["encode"].inputs}
         asyncio.run(predict("encode", **ids))

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 pytest.importorskip("selenium", reason="needs selenium: pip install selenium")
-from browser_models import HEADS, INTENTS, LAYERS, TOPICS, write_models
+from browser_models import INTENTS, TOPICS, write_models
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
@@ -63,9 +63,9 @@ class Page:
         return waiting.until(lambda _: condition())
 
     def idle(self):
-        self.wait(lambda: self.one("#answer").get_attribute("aria-busy") == "false" and not self.explains())
+        self.wait(lambda: self.one("#answer").get_attribute("aria-busy") == "false" and not self.weighs())
 
-    def explains(self):
+    def weighs(self):
         return self.one("#inside").get_attribute("aria-busy") == "true"
 
     def choose(self, name):
@@ -157,51 +157,46 @@ def test_each_kind_of_answer_is_what_rest_answers(page):
     assert page.bars() == [(choice, percent(value)) for choice, value in zip(choices, answer["probabilities"])]
 
 
-def looks(page):
-    """What the selected token looks at most, by its place among the tokens."""
-    return page.driver.execute_script("""
-        const shares = [...document.querySelectorAll("#tokens label")].map(
-          (label) => Number(label.style.getPropertyValue("--share")));
-        return shares.indexOf(Math.max(...shares))""")
+def words(page):
+    """The words of the texts: what they say, the side that they speak for, the weight in their title."""
+    return [(word.text, word.get_attribute("class").removeprefix("word").strip(), word.get_attribute("title"))
+            for word in page.all("#words .word")]
 
 
-def test_tokens_and_heads_by_keyboard_alone(page):
+def test_words_are_shaded_by_their_weights_for_each_label(page):
     page.ask("choice", prompt="what now", choices="play\nstop")
-    assert page.texts("#no-attention") == ["Tokens and attention are not shown: this model does not return them."]
-    text, pair = "집🎵 a", "👩\u200d b"
-    page.ask("characters", text=text, text_pair=pair)
-    assert page.one("#inside").is_displayed() and not page.one("#no-attention").is_displayed()
-    tokens = ["[CLS]", *text, "[SEP]", *pair, "[SEP]"]
-    labels = page.all("#tokens label")
-    assert [label.find_element(By.TAG_NAME, "span").get_attribute("textContent") for label in labels] == tokens
-    assert [label.get_attribute("title") for label in labels] == ["", *text, "", *pair, ""]
-    offsets = [f"{i}–{i + 1}" for i in range(4)]
-    assert page.texts("#tokens small") == offsets * 2
-    assert page.one("#layer-shown").text == f"{LAYERS} of {LAYERS}" and len(page.all("#heads canvas")) == HEADS
+    assert page.texts("#no-words") == ["Which words count is not shown: this model does not return it."]
+    page.ask("characters", text="🎵 abcdefg", text_pair="  집 and\u00a0x")
+    assert page.one("#inside").is_displayed() and not page.one("#no-words").is_displayed()
+    assert words(page) == [("🎵", "for", "+0.571"), ("abcdefg", "for", "+1"), ("집", "against", "-0.429"),
+                           ("and", "against", "-0.429"), ("x", "against", "-0.143")]
+    assert [text.get_attribute("textContent") for text in page.all("#words p")] == ["🎵 abcdefg", "  집 and\u00a0x"]
+    assert not page.one("#for-label").is_displayed()
+    assert page.one("#weights").text == "abcdefg +1, 🎵 +0.571, 집 -0.429, and -0.429, x -0.143"
+    lines = [word.value_of_css_property("text-decoration-line") for word in page.all("#words .word")]
+    assert lines == ["none"] * 2 + ["underline"] * 3  # without colours, too
 
-    page.one("#request summary").send_keys("")  # focuses it, the last stop before the section
-    keys = page.driver.switch_to.active_element
-    for wanted in ("layer", "head", "token"):
-        keys.send_keys(Keys.TAB)
-        keys = page.driver.switch_to.active_element
-        assert wanted in (keys.get_attribute("id"), keys.get_attribute("name"))
-        if wanted == "layer":
-            keys.send_keys(Keys.ARROW_LEFT, Keys.ARROW_LEFT)
-            page.wait(lambda: looks(page) == 0)  # layer 1, token 0
-        else:
-            keys.send_keys(Keys.ARROW_RIGHT)
-            keys = page.driver.switch_to.active_element
-    assert looks(page) == 1 + 0 + 1 and page.one("#looks").text.startswith(f"집 attends to {tokens[2]} 77")
-    assert page.one("#layer-shown").text == f"1 of {LAYERS}"
-    webdriver.ActionChains(page.driver).move_to_element(page.all("#tokens label")[5]).perform()
-    assert looks(page) == 5 + 0 + 1
-    for axis in ("rows", "columns"):
-        assert [name.get_attribute("textContent") for name in page.all(f"#{axis} span")] == tokens
+    page.one("#request summary").send_keys(Keys.TAB)  # the last stop before the section
+    page.driver.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+    assert page.one("#weights").text == "abcdefg +1"
+    webdriver.ActionChains(page.driver).move_to_element(page.all("#words .word")[2]).perform()
+    assert page.one("#weights").text == "집 -0.429"
+
+    text = "play 🎵 음악 & <b>song</b> now"
+    answer = page.ask("intents", text=text)
+    weights, = page.server.predict("intents", signature_name="word_weights", instances=[text])
+    best = sorted(range(len(INTENTS)), key=lambda i: -answer["probabilities"][i])[:5]
+    assert page.texts("#label option") == [f"{INTENTS[i]} {percent(answer['probabilities'][i])}" for i in best]
+    for i in best[:2]:
+        Select(page.one("#label")).select_by_value(str(i))
+        for (word, side, title), of_word in zip(words(page), weights["word_weight"], strict=True):
+            assert word in text and float(title.split()[0]) == pytest.approx(100 * of_word[i], abs=0.051)
+            assert side in ("", "for" if of_word[i] > 0 else "against")
 
 
 HOLD = """
     const {fetch} = window;
-    window.fetch = (path, options) => options.body?.includes('"explain"') ? %s : fetch(path, options);"""
+    window.fetch = (path, options) => options.body?.includes('"word_weights"') ? %s : fetch(path, options);"""
 
 
 def test_what_goes_wrong_or_takes_long_is_told_and_the_page_goes_on(page):
@@ -221,7 +216,7 @@ def test_what_goes_wrong_or_takes_long_is_told_and_the_page_goes_on(page):
 
     page.ask("characters", text="one", text_pair="two")
     assert page.texts("#answer .error") == []
-    # The answer does not wait for the attention.
+    # The answer does not wait for the words.
     page.driver.execute_script(HOLD % (
         "new Promise((resolve) => { window.release = () => resolve(fetch(path, options)); })") +
         "document.querySelector('#field-text').value = 'another'")
@@ -229,14 +224,14 @@ def test_what_goes_wrong_or_takes_long_is_told_and_the_page_goes_on(page):
     page.wait(lambda: page.texts(".headline") == ["0.57143"])  # (7 - 3) / 7
     page.wait(lambda: page.one("#answer").get_attribute("aria-busy") == "false")
     assert "ms round trip" in page.one("#latency").text
-    assert page.explains() and len(page.all("#tokens label")) == 3 + 3 + 3  # of the texts before
+    assert page.weighs() and page.texts("#words .word") == ["one", "two"]  # of the texts before
     page.driver.execute_script("window.release()")
     page.idle()
-    assert len(page.all("#tokens label")) == 7 + 3 + 3
-    # Attention that cannot be shown leaves the answer.
+    assert page.texts("#words .word") == ["another", "two"]
+    # Words that cannot be shown leave the answer.
     page.driver.execute_script(HOLD % 'Promise.reject(new Error("no network"))')
     page.submit()
-    page.wait(lambda: page.texts("#answer .error") == ["Tokens and attention: no network"])
+    page.wait(lambda: page.texts("#answer .error") == ["Which words count: no network"])
     assert page.texts(".headline") == ["0.57143"] and not page.one("#inside").is_displayed()
     page.idle()
 

@@ -21,7 +21,7 @@ from keras_bert.inference import served_model
 from keras_bert.inference.served_model import DEFAULT, STRING, RequestError, ServedModel, Signature, Spec
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.litert import FILE, Arrays, LiteRunner
-from keras_bert.tasks import SETTINGS, Encoded, Task, read_settings
+from keras_bert.tasks import SETTINGS, Encoded, Task, read_settings, word_weights
 from keras_bert.text import Tokenizer, load_tokenizer, pad
 
 _BATCH = 8  # rows; larger batches are not faster
@@ -166,10 +166,10 @@ def _identity(folder: Path) -> list[tuple[int, int, int, int]]:
 
 
 class LiteRTModel(ServedModel):
-    """A folder of `export litert`. Its signatures are `serving_default` and those of its prompts, with the inputs and
-    the outputs that the SavedModel of the same model has. A call computes its texts one after the other, each at its
-    own length, by an interpreter that nothing else uses meanwhile. No text is padded, or changes another's outputs.
-    Raises an InputError if a file is not as it was exported, or the folder cannot be loaded.
+    """A folder of `export litert`. Its signatures are `serving_default`, those of its prompts, and `word_weights`, with
+    the inputs and the outputs that the SavedModel of the same model has. A call computes its texts one after the other,
+    each at its own length, by an interpreter that nothing else uses meanwhile. No text is padded, or changes another's
+    outputs. Raises an InputError if a file is not as it was exported, or the folder cannot be loaded.
 
     Args:
         threads: number of cores to use: as many calls may run at the same time.
@@ -181,11 +181,14 @@ class LiteRTModel(ServedModel):
         check_files(path)  # first, because a damaged model file can crash the worker
         self._model = LiteModel.load(path, threads, one_core_per_call=True)
         task, config = self._model.task, self._model.runner.config
-        signature = _signature(task, config.hidden_size)
         self._tasks = {name: task.with_prompt(name) for name in task.named_prompts} | {DEFAULT: task}
+        signatures = dict.fromkeys(self._tasks, _signature(task, config.hidden_size))
+        if task.weighed:
+            self._tasks[word_weights.SIGNATURE] = task
+            signatures[word_weights.SIGNATURE] = _signature(task, config.hidden_size, word_weights.OUTPUTS)
         prompts = [task.default_prompt for task in self._tasks.values()]
         super().__init__(
-            dict.fromkeys(self._tasks, signature), dict.fromkeys(self._tasks, _signature_def(signature)),
+            signatures, {name: _signature_def(signature) for name, signature in signatures.items()},
             row_wise=set(self._tasks), padded=set(self._tasks), split_texts=set(self._tasks) if task.windows else set(),
             prompt_tokens=dict(zip(self._tasks, map(len, self._model.tokenizer.ids(prompts)))),
             config={"max_position_embeddings": config.max_position_embeddings}, labels=getattr(task, "labels", []),
@@ -215,24 +218,33 @@ class LiteRTModel(ServedModel):
         if any(array.shape[1:] == (0,) for array in inputs.values()):
             raise RequestError(400, "the model refuses the inputs: choices must not be empty")
         columns = [served_model.to_lists(inputs[column], _ERRORS) for column in task.inputs]
-        encoded = task.encode([task.example(*row) for row in zip(*columns)], self._model.tokenizer)
-        rows, outputs = rows_of(encoded), {}
         end = time.monotonic() + (timeout_s or math.inf)
-        # By length, because LiteRT plans its memory again whenever the length changes.
-        for index in sorted(range(len(rows)), key=lambda index: len(rows[index][0])):
-            if time.monotonic() > end:
-                raise RequestError(504, "the model takes too long for these inputs")
-            outputs[index] = self._model.output_of_row(rows[index])
-        answers = task.exported_rows(encoded, group_outputs(encoded, [outputs[index] for index in range(len(rows))]))
+
+        def compute(encoded: Encoded) -> list:
+            rows, outputs = rows_of(encoded), {}
+            # By length, because LiteRT plans its memory again whenever the length changes.
+            for index in sorted(range(len(rows)), key=lambda index: len(rows[index][0])):
+                if time.monotonic() > end:
+                    raise RequestError(504, "the model takes too long for these inputs")
+                outputs[index] = self._model.output_of_row(rows[index])
+            return group_outputs(encoded, [outputs[index] for index in range(len(rows))])
+
+        tokenizer = self._model.tokenizer
+        if name == word_weights.SIGNATURE:
+            answers = [word_weights.weigh(task, tokenizer, texts, compute)[0] for texts in zip(*columns)]
+        else:
+            encoded = task.encode([task.example(*row) for row in zip(*columns)], tokenizer)
+            answers = task.exported_rows(encoded, compute(encoded))
         return {column: _column([answer[column] for answer in answers], spec) for column, spec in specs.items()}
 
 
-def _signature(task: Task, hidden_size: int) -> Signature:
-    sizes = {"L": len(getattr(task, "labels", [])), "H": hidden_size}
+def _signature(task: Task, hidden_size: int, outputs: dict[str, tuple[type, str]] | None = None) -> Signature:
+    """Returns the signature of `outputs`, by default the task's."""
+    sizes = {"L": word_weights.output_size(task), "H": hidden_size}
     return Signature(
         {name: Spec(STRING, (None, None) if name == "choices" else (None,)) for name in sorted(task.inputs)},
         {name: Spec(STRING if dtype is str else np.dtype(dtype), tuple(map(sizes.get, axes)))
-         for name, (dtype, axes) in sorted(task.exported_outputs.items())})
+         for name, (dtype, axes) in sorted((outputs or task.exported_outputs).items())})
 
 
 def _signature_def(signature: Signature) -> dict[str, Any]:
@@ -268,7 +280,7 @@ def _column(values: list, spec: Spec) -> np.ndarray:
     if not sizes:
         return np.array(values, spec.dtype)
     width = sizes[0] if sizes[0] is not None else max(map(len, values), default=0)
-    array = np.full((len(values), width), served_model.PADDING.get(spec.dtype.kind), spec.dtype)
+    array: Any = np.full((len(values), width, *sizes[1:]), served_model.PADDING.get(spec.dtype.kind), spec.dtype)
     for row, value in zip(array, values):
         row[:len(value)] = value
     return array

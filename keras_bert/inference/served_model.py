@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from keras_bert.litert import Arrays
+from keras_bert.tasks.word_weights import SIGNATURE, find_words
 
 DEFAULT = "serving_default"
 STRING = np.dtype(object)
@@ -189,12 +190,14 @@ class ServedModel(abc.ABC):
     def count_tokens(self, name: str, inputs: Arrays) -> np.ndarray:
         """Estimates the number of tokens of each row, int [rows], special tokens and prompts included. Counts one token
         for four bytes, which fits English and Korean (less than two syllables). If the inputs are ids, each id is a
-        token. If a row has several texts of an input, each is paired with the texts of the other inputs."""
+        token. If a row has several texts of an input, each is paired with the texts of the other inputs. The tokens
+        count again for each word that is left out, see `leaves_out_words`."""
         texts = [array for array in inputs.values() if array.dtype == STRING]
         if not texts:
             size = max((array.size for array in inputs.values()), default=0)
             return np.full(count_rows(inputs), size // max(1, count_rows(inputs)))
-        is_split = name in self._split_texts or any(  # a tagger and a span finder always do
+        leaves_out = self.leaves_out_words(name)
+        is_split = name in self._split_texts or not leaves_out and any(  # a tagger and a span finder always do
             column == "start" or column.endswith("_start") for column in self.signatures[name].outputs)
         longest = math.inf if is_split else self.max_length  # a text is truncated, or split into several inputs
         added = 2 + self._prompt_tokens.get(name, 0)
@@ -204,7 +207,14 @@ class ServedModel(abc.ABC):
         tokens = np.zeros(count_rows(inputs), int)
         for count in counts:
             tokens[:len(count)] += count.sum(1) * (pairs if count.shape[1] == 1 else 1)
-        return tokens
+        variants = np.ones_like(tokens)
+        for array in texts if leaves_out else ():
+            variants[:len(array)] += [min(len(find_words(text.decode(errors="replace"))), longest) for text in array]
+        return tokens * variants
+
+    def leaves_out_words(self, name: str) -> bool:
+        """Returns True for the signature `word_weights`, which answers a row again without each of its words."""
+        return name == SIGNATURE and name in self._padded
 
     def count_attention(self, inputs: Arrays, longest: int) -> int:
         """Returns the size in bytes of the attention that the signature `explain` of export/text_model.py returns for
@@ -232,17 +242,17 @@ def _starts(column: str) -> str:
 
 def _cut_padding(outputs: Arrays) -> Arrays:
     """Returns the outputs without the padding that only other requests needed."""
-    return {column: array[:, :_width(outputs[_starts(column)])] if _starts(column) in outputs and array.ndim == 2
+    return {column: array[:, :_width(outputs[_starts(column)])] if _starts(column) in outputs and array.ndim > 1
             else array for column, array in outputs.items()}
 
 
 def _pad(arrays: list[np.ndarray], is_padded: bool) -> list[np.ndarray]:
     """Returns arrays with padding, so that all have the length of the longest along the second axis."""
-    if not is_padded or arrays[0].ndim != 2:
+    if not is_padded or arrays[0].ndim < 2:
         return arrays
     width = max(array.shape[1] for array in arrays)
-    padding = PADDING[arrays[0].dtype.kind]
-    return [np.pad(array, [(0, 0), (0, width - array.shape[1])], constant_values=padding) for array in arrays]
+    padding, others = PADDING[arrays[0].dtype.kind], [(0, 0)] * (arrays[0].ndim - 2)
+    return [np.pad(array, [(0, 0), (0, width - array.shape[1]), *others], constant_values=padding) for array in arrays]
 
 
 def _width(starts: np.ndarray) -> int:

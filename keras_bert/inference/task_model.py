@@ -21,13 +21,15 @@ from keras_bert.arguments import (
     Seed,
     check,
     check_rules,
+    did_you_mean,
     not_none,
 )
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.inference.card import rewrite_card
-from keras_bert.tasks import Classify, Embed, Encoded, MultiLabel, Task, save_settings, tasks_with
+from keras_bert.tasks import TASKS, Classify, Embed, Encoded, MultiLabel, Task, WordWeight, save_settings, tasks_with
 from keras_bert.tasks.calibration import Calibration, MaxError, Probability, halves, recalibrated
+from keras_bert.tasks.word_weights import weigh
 from keras_bert.text import Tokenizer
 
 
@@ -110,6 +112,40 @@ class TaskModel(abc.ABC):
         for line in self.task.describe_long({**counts, "split": 0}, len(answers)):
             warnings.warn(InputWarning(line), stacklevel=2)
         return answers
+
+    def word_weights(self, *texts: Iterable, label: str | None = None,
+                     batch_size: Count | None = None) -> list[list[WordWeight]]:
+        """Returns how much each word of the inputs counts for their answers: for each input, a `WordWeight` for each
+        word, in the order of its texts. Words are what is between spaces. A word's weight is the probability of the
+        label, or the number that the model answers, minus that for the input without the word. Words that the model
+        does not read, because they are beyond the first `max_length` tokens, have the weight 0. An input of n words
+        costs as much as n + 1 predictions.
+
+        Args:
+            texts, batch_size: as for `predict`.
+            label: for models with labels, the one that words count for. If None, each input's most probable one.
+
+        Raises:
+            InputError: the task has no such answers, the label is unknown, or the texts are not as for `predict`.
+        """
+        check(TaskModel.word_weights, locals())
+        if not self.task.weighed:
+            weighed = ", ".join(name for name, task in TASKS.items() if task.weighed)
+            raise InputError(f"only answers of the tasks {weighed} have word weights; this model is of the task "
+                             f"{self.task.name}")
+        labels = getattr(self.task, "labels", [])
+        if label is not None and label not in labels:
+            rule = "must be a label of the model" if labels else f"must be left out for the task {self.task.name}"
+            raise InputError(Option("label"), f" {rule}; got {label!r:.100}{did_you_mean(label, labels)}")
+        found = []
+        for example in self.task.arguments(*self._lists(texts)):
+            strings = self.task.texts(example)
+            row, values = weigh(self.task, self.tokenizer, strings, lambda encoded: self.outputs(encoded, batch_size))
+            column = int(values.argmax()) if label is None else labels.index(label)
+            found.append([WordWeight(strings[segment][start:end], start, end, float(weights[column]),
+                                     self.task.inputs[segment])
+                          for start, end, segment, weights in zip(*(part.tolist() for part in row.values()))])
+        return found
 
     def with_prompt(self, prompt_name: str | None) -> Self:
         """Returns a copy that puts this prompt before the texts to embed, or itself if it is None."""

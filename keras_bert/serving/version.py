@@ -78,10 +78,12 @@ class LoadedVersion:
                         raise RequestError(413, f"{keys.get(name, name)}: row {i * rows // array.size + 1}: a text may "
                                                 f"have at most {limit} characters (--max_characters); got {size}")
         tokens = self.model.count_tokens(signature, inputs)
-        longest, limit = int(tokens.max(initial=0)), max(limit, self.model.max_values) * len(inputs)
+        again, most = self.model.leaves_out_words(signature), self.model.max_values * len(inputs)
+        longest, limit = int(tokens.max(initial=0)), max(limit * len(inputs), most * (most + 1) if again else most)
         if longest > limit:
             raise RequestError(
-                413, f"row {np.argmax(tokens) + 1} has about {longest} tokens; at most {limit} are allowed")
+                413, f"row {np.argmax(tokens) + 1} has about {longest} tokens"
+                     f"{', those of the text without each of its words' * again}; at most {limit} are allowed")
         self._check_output(self.model.count_attention(inputs, longest), rows, rows)
         return self.model.split(signature, inputs, tokens, self._batch_tokens)
 

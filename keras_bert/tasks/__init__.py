@@ -20,6 +20,7 @@ from keras_bert.tasks.regress import Regress
 from keras_bert.tasks.rerank import Rerank
 from keras_bert.tasks.squad import Answer, Span
 from keras_bert.tasks.tag import Entity, Tag
+from keras_bert.tasks.word_weights import WordWeight
 
 # Of tasks whose models have the same weights, the first is what a model without settings is for.
 _ALL: tuple[type[Task], ...] = (Classify, Intent, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed, Rerank)
@@ -142,5 +143,5 @@ import_tasks()
 
 __all__ = ["TASKS", "Answer", "Answers", "Card", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity",
            "Intent", "LabelSet", "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Rerank", "Span", "Tag",
-           "Task", "TextTask", "find_task", "read_examples", "read_settings", "register_task", "restored", "run_model",
-           "save_settings", "tasks_with"]
+           "Task", "TextTask", "WordWeight", "find_task", "read_examples", "read_settings", "register_task", "restored",
+           "run_model", "save_settings", "tasks_with"]

@@ -105,8 +105,8 @@ class Task:
         output: an output of exported SavedModels that those of other tasks lack.
         root: the output that the root object of a SavedModel returns alone; None if it returns all.
         display: how the server's page shows an answer, and so which outputs it has, see `Display`.
-        explains: if False, an exported SavedModel has no signature `explain`, because a row is several inputs.
-        truncator: how texts that are too long together are truncated, see `graph_packing`.
+        weighed: the one of `exported_outputs`, B or BL, for which `word_weights` says how much each word counts; ""
+            if the answer is of another kind.
         activation: the function that turns the outputs into probabilities; None if they are not logits of classes.
         score_names: names in words of scores that are not in `score_names.SCORES`.
         card: what the model card says about the task.
@@ -136,8 +136,7 @@ class Task:
     output: ClassVar[str]
     root: ClassVar[str | None] = None
     display: ClassVar[Display] = "outputs"
-    explains: ClassVar[bool] = True
-    truncator: ClassVar[Literal["round_robin", "waterfall"]] = "round_robin"
+    weighed: ClassVar[str] = ""
     activation: ClassVar[Literal["softmax", "sigmoid"] | None] = None
     score_names: ClassVar[dict[str, str]] = {}
     card: ClassVar[Card] = Card("text-classification", "texts", "Answers texts.")
@@ -245,11 +244,6 @@ class Task:
         `named_prompts`, the number of tokens of the prompt. By default, the texts are truncated to one input."""
         packed = reader.pack(*map(reader.tokens, inputs[:len(self.inputs)]))
         return self.encode_in_graph(reader.run(*packed), packed[1])
-
-    def tokens_in_graph(self, reader: Reader, *texts: Tensor) -> list[list[Tensor]]:
-        """Returns the tokens of each text, before they are truncated to an input: (ids, starts, limits) as returned by
-        `GraphTokenizer.tokenize_with_offsets`, but ragged [batch, (tokens)]."""
-        return [reader.tokens_with_offsets(text) for text in texts]
 
     def outputs_in_graph(self, model: Head, inputs: Sequence[Tensor]) -> Answers:
         """Returns the `lite_outputs` of a model for word ids, mask and segment ids, each [batch, seq]."""

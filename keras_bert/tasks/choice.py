@@ -98,7 +98,6 @@ class MultipleChoice(Task):
     name, main, inputs, output = "choice", "accuracy", ("prompt", "choices"), "choice"
     exported_outputs = {"choice": (np.int32, "B"), "probabilities": (np.float32, "BN")}
     heads, weights, lite_outputs, display = ("BertMultipleChoice",), "multiple_choice", {"logit": "B"}, "choice"
-    explains = False  # a row is several inputs
     card = Card("multiple-choice", "the best of several endings", "Chooses the best of several endings of a text.")
     tuples = (("prompt", "choices", "label"),)
 

@@ -162,7 +162,7 @@ class LabelTask(TextTask):
 
     dropout, supports_top_k, stratified, names_classes = 0.2, True, True, True
     heads: ClassVar[tuple[str, ...]] = ("BertClassifier",)
-    weights, lite_outputs = "classification", {"probabilities": "BL"}
+    weights, lite_outputs, weighed = "classification", {"probabilities": "BL"}, "probabilities"
 
     def new_head(self, bert: Encoder, dropout: float) -> Head:
         from keras_bert.models import BertClassifier

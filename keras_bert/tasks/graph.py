@@ -42,7 +42,7 @@ class Reader:
         """Converts string [batch] as `GraphTokenizer.tokenize_with_offsets`, to ragged [batch, (tokens)]."""
         return list(map(flatten, self.tokenizer.tokenize_with_offsets(texts)))
 
-    def pack(self, *segments: tf.RaggedTensor, truncator: str = "round_robin") -> list[tf.Tensor]:
+    def pack(self, *segments: tf.RaggedTensor) -> list[tf.Tensor]:
         """Packs one or two segments, int32 [batch, (tokens)], as [CLS] a [SEP] or [CLS] a [SEP] b [SEP], truncated to
         `max_length` and padded to the longest of the batch or, if there are `lengths`, to the next of them. Returns
         word ids, mask and segment ids: int32 [batch, seq]."""
@@ -51,7 +51,7 @@ class Reader:
         length = tf.clip_by_value(longest, 0, self.max_length - added) + added
         if self._lengths is not None:
             length = next_of(self._lengths, length)
-        return list(pack_segments(segments, length, self.packing, truncator).values())
+        return list(pack_segments(segments, length, self.packing, "round_robin").values())
 
     def run_windows(self, run: Callable, inputs: list[tf.Tensor], texts: tf.RaggedTensor) -> tf.Tensor:
         """Returns the output of `run`, float32 [rows, …], for the windows of texts. If a text is split, a few windows

@@ -58,7 +58,7 @@ class Regress(NumberTask):
     pairs: bool = False
 
     name, main, options, output = "regress", "pearson", (*TextTask.options, "pack"), "value"
-    lite_outputs, display = {"value": "B1"}, "value"
+    lite_outputs, display, weighed = {"value": "B1"}, "value", "value"
     exported_outputs = {"value": (np.float32, "B")}
     card = Card("text-classification", "a score of texts", "Answers a text, or a pair of texts, with a number.")
 

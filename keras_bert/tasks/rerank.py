@@ -35,7 +35,7 @@ class Rerank(NumberTask):
     aggregate: Aggregate = dataclasses.field(default="max", kw_only=True)
 
     name, output, pairs = "rerank", "logit", True
-    lite_outputs, display = {"logit": "B1"}, "score"
+    lite_outputs, display, weighed = {"logit": "B1"}, "score", "score"
     exported_outputs = {"score": (np.float32, "B"), "logit": (np.float32, "B")}
     tuples = ("text", "text_pair"), ("text", "text_pair", "label")
     options, held_out = (*NumberTask.options, "mine_negatives", "pack"), "queries"

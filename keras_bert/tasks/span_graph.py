@@ -12,7 +12,8 @@ from keras_bert.tasks.squad import N_BEST, Span
 
 def answer(task: Span, reader: Reader, questions: tf.Tensor, contexts: tf.Tensor) -> Answers:
     """Computes `exported_outputs` of questions and contexts, each string [batch]."""
-    (question, _, _), (context, starts, limits) = task.tokens_in_graph(reader, questions, contexts)
+    question = reader.tokens(questions)[:, :task.query_length(reader.packing)]
+    context, starts, limits = reader.tokens_with_offsets(contexts)
     added = reader.packing.special_tokens(2)
     size = reader.max_length - added - question.row_lengths()
     parts = split(context, size, task.doc_stride, task.max_windows)

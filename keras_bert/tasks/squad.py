@@ -288,7 +288,6 @@ class Span(SplittingTask):
     options = fields = SplittingTask.fields
     files, held_out = ("questions as in SQuAD", (".json",)), "contexts"
     heads, weights, lite_outputs, display = ("BertSpanLabeler",), "span", dict.fromkeys(_LOGITS, "BS"), "span"
-    truncator = "waterfall"
     card = Card("question-answering", "answers in texts", "Answers a question with a part of a text.")
     tuples = (("question", "context", "answers"),)
     exported_outputs = {"answer": (str, "B"), "start": (np.int32, "B"), "end": (np.int32, "B"),
@@ -332,7 +331,7 @@ class Span(SplittingTask):
         contexts = tokens_with_offsets([example.context for example in examples], tokenizer, *needed)
         rows, parts, targets, cut = [], [], [], 0
         for number, (example, question, context) in enumerate(zip(examples, questions, contexts)):
-            question = question[:self._query_length(tokenizer)]
+            question = question[:self.query_length(tokenizer)]
             head = len(question) + tokenizer.special_tokens(2) - 1  # number of tokens before the context
             text, start = example.answers[0] if example.answers else ("", 0)
             answer = tokens_of(context.starts, context.ends, start, start + len(text))
@@ -348,7 +347,7 @@ class Span(SplittingTask):
         return Encoded(examples, rows, {"start_logits": starts, "end_logits": ends}, decoding=(contexts, parts),
                        cut=cut, split=int((counts > 1).sum()))
 
-    def _query_length(self, tokenizer: Tokenizer) -> int:
+    def query_length(self, tokenizer: Tokenizer) -> int:
         """Returns the maximum length of a question, with which a window has a token of the context."""
         return min(self.max_query_length, self.max_length - tokenizer.special_tokens(2) - 1)
 
@@ -366,10 +365,6 @@ class Span(SplittingTask):
 
         return {"loss": {name: keras.losses.SparseCategoricalCrossentropy(from_logits=True) for name in _LOGITS},
                 "loss_weights": dict.fromkeys(_LOGITS, 0.5)}
-
-    def tokens_in_graph(self, reader: Reader, *texts: Tensor) -> list[list[Tensor]]:
-        question, context = super().tokens_in_graph(reader, *texts)
-        return [[part[:, :self._query_length(reader.packing)] for part in question], context]
 
     def answer_in_graph(self, reader: Reader, *inputs: Tensor) -> Answers:
         from keras_bert.tasks import span_graph

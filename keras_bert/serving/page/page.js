@@ -1,10 +1,10 @@
 /** The page at `/`: asks the models over REST. The metadata of a model says what it takes and what it returns. */
 
 import {showAnswer} from "./answers.js";
-import {changeLayer, explain, hide} from "./attention.js";
 import {$, make} from "./elements.js";
 import {findExamples} from "./examples.js";
 import {asCurl, call} from "./server.js";
+import {hide, weighWords} from "./words.js";
 
 const LABELS = {text: "Text", text_pair: "Second text", question: "Question", context: "Context", prompt: "Prompt",
                 choices: "Choices, a line each"};
@@ -75,7 +75,7 @@ async function chooseModel() {
   const old = model?.fields ?? {};
   model = {path: `${path}:predict`, labels: metadata.labels, display: metadata.display,
     threshold: metadata.threshold, outputs: Object.keys(outputs),
-    explains: "explain" in signatures, lists: names.filter((name) => inputs[name].tensor_shape.dim.length > 1)};
+    weighs: "word_weights" in signatures, lists: names.filter((name) => inputs[name].tensor_shape.dim.length > 1)};
   model.fields = Object.fromEntries(names.map((name) => [name, make(
     "textarea", {id: `field-${name}`, rows: 3, required: true, value: old[name]?.value ?? ""})]));
   $("fields").replaceChildren(...names.flatMap((name) => [
@@ -101,14 +101,13 @@ async function ask() {
     "details", {id: "request"}, make("summary", {}, "The request"), make("code", {}, asCurl(asked.path, body))));
   const [queue, compute] = timing.match(/[\d.]+/g);
   $("latency").textContent = `${took.toFixed(0)} ms round trip: ${compute} ms in the model, ${queue} ms in its queue`;
-  $("no-attention").hidden = asked.explains;
-  if (asked.explains) explain(asked, texts); // not awaited: it takes longer than the answer
+  $("no-words").hidden = asked.weighs;
+  if (asked.weighs) weighWords(asked, texts, row); // not awaited: it takes longer than the answer
 }
 
 // Event handlers, and the start.
 
 $("model").onchange = () => guarded(chooseModel);
-$("layer").onchange = changeLayer;
 $("question").onsubmit = (event) => {
   event.preventDefault();
   const blank = Object.values(model.fields).find(({value}) => !value.trim());
