@@ -69,7 +69,7 @@ def test_thresholds_are_tested_in_order_until_one_fails():
     # The limit of Clopper and Pearson. 1 of 157 passes, and of the 2,180 texts 100 reach the threshold: 3,423.
     assert str(failure.value) == (
         "no threshold keeps max_error=0.03 with confidence 0.95: of the 100 texts with the highest scores, 1 is "
-        "answered wrong, which bounds the errors by 0.047; about 3,500 texts instead of 2,180 would do if no larger "
+        "answered wrong, which bounds the errors by 0.047; about 3,400 texts instead of 2,180 would do if no larger "
         "share is wrong; pass a larger max_error, or more texts")
     assert probability_of_at_most(1, 100, 0.047) <= 0.05 < probability_of_at_most(1, 100, 0.046)
     assert probability_of_at_most(1, 157, 0.03) <= 0.05 < probability_of_at_most(1, 156, 0.03)

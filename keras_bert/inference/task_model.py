@@ -11,19 +11,7 @@ from typing import Any, Self, Unpack, cast
 import numpy as np
 
 from keras_bert import arguments
-from keras_bert.arguments import (
-    AggregationStrategy,
-    Count,
-    Data,
-    Delimiter,
-    Path,
-    ScoreColumns,
-    Seed,
-    check,
-    check_rules,
-    did_you_mean,
-    not_none,
-)
+from keras_bert.arguments import AggregationStrategy, Count, Data, Delimiter, Path, ScoreColumns, check, not_none
 from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.inference.card import rewrite_card
@@ -136,7 +124,7 @@ class TaskModel(abc.ABC):
         labels = getattr(self.task, "labels", [])
         if label is not None and label not in labels:
             rule = "must be a label of the model" if labels else f"must be left out for the task {self.task.name}"
-            raise InputError(Option("label"), f" {rule}; got {label!r:.100}{did_you_mean(label, labels)}")
+            raise InputError(Option("label"), f" {rule}; got {label!r:.100}{arguments.did_you_mean(label, labels)}")
         found = []
         for example in self.task.arguments(*self._lists(texts)):
             strings = self.task.texts(example)
@@ -190,7 +178,7 @@ class TaskModel(abc.ABC):
         return self.score(self.encode(data, **columns))[0]
 
     def calibrate(self, data: Data | None = None, *, temperature_data: Data | None = None,
-                  max_error: MaxError | None = None, threshold: Probability | None = None, seed: Seed = 0,
+                  max_error: MaxError | None = None, threshold: Probability | None = None, seed: arguments.Seed = 0,
                   **columns: Unpack[ScoreColumns]) -> Self:
         """Returns a copy whose scores are closer to probabilities, or with other thresholds: the lowest one at which a
         bound on the errors holds, one set by hand, or those that are best on labelled data. `save_settings` writes
@@ -222,7 +210,7 @@ class TaskModel(abc.ABC):
                 Option("threshold"), "; only intent and multilabel choose thresholds without; this model is of the "
                 f"task {task.name}")
         alone = data is temperature_data is max_error is None
-        check_rules(("threshold", threshold, "the only argument", threshold is None or alone),
+        arguments.check_rules(("threshold", threshold, "the only argument", threshold is None or alone),
                     ("data", data, "labelled data", threshold is not None or data is not None))
         if threshold is not None:
             return self.with_task(dataclasses.replace(cast(Any, task), threshold=threshold,

@@ -153,7 +153,8 @@ def bounded(scores: np.ndarray, is_wrong: np.ndarray, thresholds: np.ndarray, ma
     limit = float(stats.beta.ppf(CONFIDENCE, wrong + 1, count - wrong)) if count > wrong else 1.0
     sizes = np.unique(np.ceil(max(count, 1) * 1.02 ** np.arange(350)))  # up to a thousand times as many
     enough = sizes[stats.binom.cdf(np.floor(sizes * wrong / max(count, 1)), sizes, max_error) <= 1 - CONFIDENCE]
-    more = (f"about {_rounded(enough[0] * len(scores) / max(count, 1)):,} texts instead of {len(scores):,} would do if "
+    needed = float(f"{enough[0] * len(scores) / max(count, 1):.2g}") if len(enough) else np.inf
+    more = (f"about {needed:,.0f} texts instead of {len(scores):,} would do if "
             "no larger share is wrong" if len(enough) else "more texts would not help")
     raise InputError(
         "no threshold keeps ", Option(f"max_error={max_error}"), f" with confidence {CONFIDENCE}: of the {count:,} "
@@ -187,9 +188,3 @@ def recalibrated(task: "Classify", runtime: str, fit: tuple[Encoded, Outputs], m
     before, after = (error_of(*each.scoped(*measured)) for each in (plain, chosen))
     found = cast(Calibration, chosen.calibration or Calibration())
     return dataclasses.replace(chosen, calibration=dataclasses.replace(found, error_before=before, error_after=after))
-
-
-def _rounded(number: float) -> int:
-    """Rounds a number up to two digits."""
-    unit = 10 ** max(len(str(int(number))) - 2, 0)
-    return int(np.ceil(number / unit) * unit)
