@@ -75,6 +75,10 @@ def test_all_runtimes_give_the_same_answers(own_task, options, tmp_path):
     for outputs in graph, *(one.run("serving_default", [inputs])[0] for one in served):
         np.testing.assert_allclose(outputs["probabilities"], wanted, atol=1e-4)
         np.testing.assert_array_equal(outputs["grade"], wanted.argmax(axis=1))
+    for one in served:
+        weights = one.run("word_weights", [inputs])[0]["word_weight"][-1, :, 1]  # of the longest text
+        words, = model.word_weights(TEXTS[-1:], label="2")
+        np.testing.assert_allclose(weights, [word.weight for word in words], atol=1e-4)
     assert {one.display for one in served} == {"label"} and {tuple(one.labels) for one in served} == {tuple("1234")}
     expected = [answer["label"] for answer in model.predict(TEXTS)]
     for other in lite, Exported(str(tmp_path / "saved")):

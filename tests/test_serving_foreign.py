@@ -109,8 +109,8 @@ def test_the_outputs_of_a_request_are_limited_before_they_are_computed(tmp_path)
     (old / "assets").mkdir(exist_ok=True)
     TINY.to_json(old / "assets/bert_config.json")
     with pytest.raises(RequestError, match="would have 1638400 bytes"):  # 200 · 2 · 4 · 16² · 4
-        asyncio.run(predict("explain", SavedModel(str(old), 1), text=np.repeat(np.array([b"a " * 28], object), 200),
-                            layers=np.int32([])))
+        asyncio.run(predict("explain", SavedModel(str(old), 1), layers=np.int32([]),
+                            text=np.repeat(np.array([b"a " * 28], object), 200)))
     with pytest.raises(RequestError, match="row 1 has about .* tokens"):
         ids = {name: np.zeros((2, 4000), np.int32) for name in model.signatures["encode"].inputs}
         asyncio.run(predict("encode", **ids))
