@@ -14,7 +14,8 @@ _CLASSES = {
     "hub": ["HubLayer"],
     "layers": ["BertEmbeddings", "BertLayer", "EncoderBlock", "MaskedLMHead", "SelfAttention"],
     "models": ["BertClassifier", "BertEmbedder", "BertEmbeddingClassifier", "BertFeatureTagger", "BertFeatures",
-               "BertMultipleChoice", "BertPretrainer", "BertRegressor", "BertSpanLabeler", "BertTokenClassifier"],
+               "BertJointClassifier", "BertMultipleChoice", "BertPretrainer", "BertRegressor", "BertSpanLabeler",
+               "BertTokenClassifier"],
     "models.feature_tagger": ["ScalarMix"],
     "training.optimizer": ["AdamW", "Lamb", "WarmupDecay"],
 }

@@ -127,7 +127,7 @@ class TextBatches:
             return {name: values[indices] for name, values in self.targets.items()}
         return self.targets[indices]
 
-    def _weights_of(self, targets: Any, step: Indices) -> tuple[np.ndarray, ...]:
+    def _weights_of(self, targets: Any, step: Indices) -> tuple:
         """Returns the weights of a batch's losses, or nothing if they are equal. `step` has all indices of its step."""
         return ()
 
@@ -146,6 +146,23 @@ class TokenBatches(TextBatches):
     def _weights_of(self, targets: np.ndarray, step: Indices) -> tuple[np.ndarray, ...]:
         labelled = sum(np.count_nonzero(self.targets[index] != UNLABELLED) for index in step)
         return ((targets != UNLABELLED) * (targets.shape[1] * len(step) / max(labelled, 1))).astype(np.float32),
+
+
+class MixedBatches(TextBatches):
+    """Batches with several targets: `targets` is a dict of arrays, one target per text, and of lists as those of
+    `TokenBatches`. All targets have weights, those per text equal ones."""
+
+    def __init__(self, packed: Sequence, pad_id: int, targets: dict[str, Any] | None = None, *options: Any) -> None:
+        super().__init__(packed, pad_id, targets, *options)
+        self._parts = {name: (TokenBatches if isinstance(values, list) else TextBatches)(
+            packed, pad_id, values, *options) for name, values in (targets or {}).items()}
+
+    def _targets_of(self, indices: Indices) -> dict[str, np.ndarray]:
+        return {name: part._targets_of(indices) for name, part in self._parts.items()}
+
+    def _weights_of(self, targets: dict[str, np.ndarray], step: Indices) -> tuple[dict[str, np.ndarray]]:
+        equal = np.ones(len(next(iter(targets.values()))), np.float32)
+        return {name: (part._weights_of(targets[name], step) or (equal,))[0] for name, part in self._parts.items()},
 
 
 class ChoiceBatches(TextBatches):

@@ -5,6 +5,7 @@ from keras_bert.models.embedder import BertEmbedder, BertEmbeddingClassifier
 from keras_bert.models.feature_tagger import BertFeatures, BertFeatureTagger
 from keras_bert.models.heads import (
     BertClassifier,
+    BertJointClassifier,
     BertMultipleChoice,
     BertPretrainer,
     BertRegressor,
@@ -13,5 +14,5 @@ from keras_bert.models.heads import (
 )
 
 __all__ = ["BertClassifier", "BertEmbedder", "BertEmbeddingClassifier", "BertFeatureTagger", "BertFeatures",
-           "BertMultipleChoice", "BertPretrainer", "BertRegressor", "BertSpanLabeler", "BertTokenClassifier",
-           "load_model"]
+           "BertJointClassifier", "BertMultipleChoice", "BertPretrainer", "BertRegressor", "BertSpanLabeler",
+           "BertTokenClassifier", "load_model"]

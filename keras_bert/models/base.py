@@ -92,10 +92,14 @@ class DropoutTask(BertTask):
 
     def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None) -> Tensor:
         seed = self.bert.dropout_seed(inputs, training, seed)
-        x = self.encoder_output(inputs, training=training, seed=seed)
+        return self.classifier(self.dropped(self.encoder_output(inputs, training=training, seed=seed), seed))
+
+    def dropped(self, x: Tensor, seed: Tensor | None, number: int = 0) -> Tensor:
+        """Returns an output of the encoder after dropout. Each has another `number`."""
         # The encoder folds the numbers from 0 to num_hidden_layers into the seed.
-        x = kernels.dropout(x, self.dropout, kernels.fold_in(seed, self.bert.config.num_hidden_layers + 1))
-        return self.classifier(ops.copy(x))  # without a Keras mask, with which Keras would weight the loss
+        number += self.bert.config.num_hidden_layers + 1
+        # A copy has no Keras mask, with which Keras would weight the loss.
+        return ops.copy(kernels.dropout(x, self.dropout, kernels.fold_in(seed, number)))
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config() | {"dropout": self.dropout}

@@ -81,6 +81,42 @@ class BertTokenClassifier(DropoutTask):
 
 
 @keras.saving.register_keras_serializable("keras_bert")
+class BertJointClassifier(DropoutTask):
+    """Dropout and a dense layer on the pooled output, for a class of the text, and the same on the sequence output, for
+    a label of each token, from one call of the encoder (JointBERT: Chen et al., 2019, https://arxiv.org/abs/1902.10909,
+    section 3.2).
+
+    Args:
+        bert: a `BertLayer`.
+        num_classes: number of classes of a text.
+        num_tags: number of labels of a token.
+        dropout: dropout rate of both outputs.
+
+    Call arguments:
+        inputs, training, seed: as for `BertLayer`.
+
+    Returns:
+        dict of `label_logits` [batch, num_classes] and `tag_logits` [batch, seq, num_tags], float32; those of padding
+        are meaningless.
+    """
+
+    def __init__(self, bert: BertLayer, num_classes: int, num_tags: int, dropout: float = 0.1, **kwargs: Any) -> None:
+        super().__init__(bert, dropout, num_classes, **kwargs)
+        self.num_tags = num_tags
+        self.tagger = self.make_dense("tagger", num_tags)
+        self.add_dense()
+
+    def call(self, inputs: Inputs, training: bool | None = False, seed: Tensor | None = None) -> dict[str, Tensor]:
+        seed = self.bert.dropout_seed(inputs, training, seed)
+        outputs = self.bert(inputs, training=training, seed=seed)
+        pooled, sequence = (self.dropped(part, seed, number) for number, part in enumerate(outputs))
+        return {"label_logits": self.classifier(pooled), "tag_logits": self.tagger(sequence)}
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"num_tags": self.num_tags}
+
+
+@keras.saving.register_keras_serializable("keras_bert")
 class BertSpanLabeler(BertTask):
     """A dense layer of width 2 on the sequence output, for the start and the end of a span (Devlin et al., 2018,
     section 4.2); without dropout before it, as in google-research/bert `run_squad.py`.

@@ -15,6 +15,7 @@ from keras_bert.tasks.base import Answers, Card, Display, Encoded, Task, run_mod
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction, TextTask
 from keras_bert.tasks.embed import Embed, EmbedExample
+from keras_bert.tasks.joint import Frame, Joint, JointExample
 from keras_bert.tasks.multilabel import LabelSet, MultiLabel
 from keras_bert.tasks.regress import Regress
 from keras_bert.tasks.rerank import Rerank
@@ -23,7 +24,8 @@ from keras_bert.tasks.tag import Entity, Tag
 from keras_bert.tasks.word_weights import WordWeight
 
 # Of tasks whose models have the same weights, the first is what a model without settings is for.
-_ALL: tuple[type[Task], ...] = (Classify, Intent, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed, Rerank)
+_ALL: tuple[type[Task], ...] = (Classify, Intent, MultiLabel, Regress, Tag, Joint, Span, MultipleChoice, Embed,
+                                Rerank)
 TASKS = {task.name: task for task in _ALL}
 SETTINGS, _LABELS = "settings.json", "labels.json"
 IMPORT = "KERAS_BERT_IMPORT"  # tells the processes of a command which modules --import names
@@ -142,6 +144,6 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
 import_tasks()
 
 __all__ = ["TASKS", "Answer", "Answers", "Card", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity",
-           "Intent", "LabelSet", "MultiLabel", "MultipleChoice", "Prediction", "Regress", "Rerank", "Span", "Tag",
-           "Task", "TextTask", "WordWeight", "find_task", "read_examples", "read_settings", "register_task", "restored",
-           "run_model", "save_settings", "tasks_with"]
+           "Frame", "Intent", "Joint", "JointExample", "LabelSet", "MultiLabel", "MultipleChoice", "Prediction",
+           "Regress", "Rerank", "Span", "Tag", "Task", "TextTask", "WordWeight", "find_task", "read_examples",
+           "read_settings", "register_task", "restored", "run_model", "save_settings", "tasks_with"]

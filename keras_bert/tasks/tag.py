@@ -234,17 +234,7 @@ class Tag(SplittingTask):
         scores of KLUE's code; Park et al., 2021); `entities`, which maps each type to its scores and `texts`, its
         number of entities; `loss`, the mean cross-entropy of the labelled words or tokens."""
         metrics, strict = require("seqeval.metrics"), require("seqeval.metrics.v1")
-        tags, answers, losses = [], [], []
-        tags_of = _word_tags if self.unit == "word" else _character_tags
-        for example, tokens, logits in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs)):
-            labelled = self._labelled(tokens)
-            read = labelled[labelled < len(logits)]
-            logits, targets = log_softmax(logits[read]), self._targets(example, tokens)[read]
-            losses += (-logits[range(len(read)), targets]).tolist()
-            unread = [OUTSIDE] * (len(labelled) - len(read))
-            answered = tags_of(example, tokens, [*(self.labels[i] for i in logits.argmax(axis=1)), *unread])
-            tags.append(to_bio([tag for tag, answer in zip(example.tags or (), answered) if answer]))
-            answers.append([*filter(None, answered)])
+        tags, answers, losses = self.tags_of(encoded, outputs)
         is_empty = {OUTSIDE}.issuperset(itertools.chain.from_iterable((*tags, *answers)))
         report = {"micro avg": dict.fromkeys(("precision", "recall", "f1-score"), 0.0)} if is_empty else (
             metrics.classification_report(tags, answers, output_dict=True, zero_division=0))
@@ -257,6 +247,22 @@ class Tag(SplittingTask):
         return _row(report.pop("micro avg")) | macro | {"loss": float(np.mean(losses)), "entities": {
             label: _row(row) | {"texts": int(row["support"])}
             for label, row in report.items() if not label.endswith(" avg")}}
+
+    def tags_of(self, encoded: Encoded, outputs: Outputs) -> tuple[list[list[str]], list[list[str]], list[float]]:
+        """Returns the right tags of each text's words or characters, those that are answered, and the cross-entropy of
+        each labelled word or token."""
+        tags, answers, losses = [], [], []
+        tags_of = _word_tags if self.unit == "word" else _character_tags
+        for example, tokens, logits in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs)):
+            labelled = self._labelled(tokens)
+            read = labelled[labelled < len(logits)]
+            logits, targets = log_softmax(logits[read]), self._targets(example, tokens)[read]
+            losses += (-logits[range(len(read)), targets]).tolist()
+            unread = [OUTSIDE] * (len(labelled) - len(read))
+            answered = tags_of(example, tokens, [*(self.labels[i] for i in logits.argmax(axis=1)), *unread])
+            tags.append(to_bio([tag for tag, answer in zip(example.tags or (), answered) if answer]))
+            answers.append([*filter(None, answered)])
+        return tags, answers, losses
 
     def answer_options(self, top_k: int = 1, aggregation_strategy: AggregationStrategy | None = None) -> dict[str, Any]:
         return super().answer_options(top_k) | not_none(aggregation_strategy=aggregation_strategy)

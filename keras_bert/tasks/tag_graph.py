@@ -1,5 +1,8 @@
 """The answers of the task tag as TensorFlow operations, see `Tag` in tag.py."""
 
+import functools
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from keras_bert.data.tagged import OUTSIDE, type_of
@@ -10,14 +13,15 @@ from keras_bert.tasks.tag import Tag
 _PADDING = {"start": -1, "end": -1, "label": "", "text": "", "score": 0.0}
 
 
-def answer(task: Tag, reader: Reader, texts: tf.Tensor) -> Answers:
-    """Computes `exported_outputs` of texts, string [batch]."""
+def answer(task: Tag, reader: Reader, texts: tf.Tensor, run: Callable[..., tf.Tensor] | None = None) -> Answers:
+    """Computes `exported_outputs` of texts, string [batch]. `run` returns the logits of the windows' inputs, float32
+    [rows, seq, labels]; by default, the model's outputs."""
     ids, starts, limits = reader.tokenizer.tokenize_with_offsets(texts)
     tokens = ids.merge_dims(1, 2)  # [batch, (tokens)]
     size = tf.fill([tokens.nrows()], tf.constant(reader.max_length - 2, tf.int64))
     parts = split(tokens, size, task.doc_stride, task.max_windows)
     inputs = reader.pack(parts.of(tokens))
-    outputs = reader.run_windows(reader.run, inputs, tokens)[:, 1:-1]
+    outputs = (run or functools.partial(reader.run_windows, reader.run))(inputs, tokens)[:, 1:-1]
     logits = tf.boolean_mask(outputs, inputs[1][:, 2:] > 0)  # without [CLS], the final [SEP]
     logits = tf.boolean_mask(logits, is_own(parts))
     text, head, tail = _words(task, ids, tokens, starts.flat_values)

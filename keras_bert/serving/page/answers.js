@@ -3,7 +3,7 @@
 import {make, percent, slice} from "./elements.js";
 
 // By the kinds of display that a task states, see `Display` in keras_bert/tasks/base.py.
-const VIEWS = {choice: showChoice, entities: showEntities, span: showSpan, label: showLabel, labels: showLabels,
+const VIEWS = {choice: showChoice, entities: showEntities, frame: showFrame, span: showSpan, label: showLabel, labels: showLabels,
                value: showValue, score: showScore};
 
 /** Elements for the answer to texts, a dict of outputs. */
@@ -58,6 +58,10 @@ function showEntities(row, {text}) {
   return [highlight(text, entities),
     entities.length ? bars(entities.map(named), -1) : make("p", {className: "quiet"}, "No entities."),
     make("details", {}, make("summary", {}, "Each word"), bars(found("word").map(named), -1))];
+}
+
+function showFrame(row, texts, model) {
+  return [...showLabel(row, texts, model), ...showEntities(row, texts)];
 }
 
 function showSpan({answer, start, end, score}, {context}) {

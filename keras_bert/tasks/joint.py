@@ -1,0 +1,207 @@
+"""Intents and slots together: a class of a text, and the entities in it, from one call of the encoder."""
+
+import dataclasses
+import functools
+import itertools
+import os
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from keras_bert.arguments import Path
+from keras_bert.data.batches import MixedBatches
+from keras_bert.data.examples import in_order
+from keras_bert.data.rows import ROW_SUFFIXES, iterate_lines, lines
+from keras_bert.data.tables import Rows, escaped, read_table
+from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged
+from keras_bert.errors import InputError
+from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, Task
+from keras_bert.tasks.classify import Classify
+from keras_bert.tasks.tag import Entity, Tag
+from keras_bert.text import Tokenizer
+from keras_bert.types import Encoder, Head, Tensor
+
+_LABEL, _TAGS = "label_logits", "tag_logits"  # the outputs of the model
+_INTENT = re.compile(r"#+ *intent *[:=] *(\S.*?)\s*")
+
+
+@dataclasses.dataclass(frozen=True)
+class JointExample:
+    """A text with tagged words or characters, and its label; None for both without labels."""
+
+    tagged: TaggedExample | TaggedText
+    label: str | None
+
+    @property
+    def text(self) -> str:
+        return self.tagged.text
+
+    @property
+    def row(self) -> int | None:
+        return self.tagged.row
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """What a text says: its `label`, with the probability `score`; the `entities` in it; and `frame_score`, the product
+    of the probabilities of the label and of the words' tags."""
+
+    label: str
+    score: float
+    entities: list[Entity]
+    frame_score: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Joint(Task):
+    """A class of a text and the entities in it (JointBERT: Chen et al., 2019). The loss is the sum of both tasks'
+    cross-entropies. Texts are cut at `max_length`: words after it have no tag, and count as O in the scores.
+
+    Args:
+        labels: names of the classes, in the order of the logits.
+        tags: names of the tags, in the order of the logits, see `Tag`.
+        unit: what the training file's tags belong to.
+    """
+
+    labels: list
+    tags: list
+    unit: Unit = "word"
+
+    name, main, stratified, names_classes, output = "joint", "frame_accuracy", True, True, "frame_score"
+    score_names = {"frame_accuracy": "frame accuracy", "accuracy": "label accuracy", "f1": "entity F1"}
+    heads, lite_outputs, display = ("BertJointClassifier",), {_LABEL: "BL", _TAGS: "BST"}, "frame"
+    weighed = "probabilities"
+    files = "words with tags and a label", ()
+    card = Card("token-classification", "classes and entities of texts",
+                "Answers a text with one of {}classes, and marks the entities in it.")
+    tuples = (("words", "tags", "label"),)
+    exported_outputs = {"label": (str, "B"), "score": (np.float32, "B"), "probabilities": (np.float32, "BL"),
+                        "frame_score": (np.float32, "B"), **Tag.exported_outputs}
+
+    @functools.cached_property
+    def _classify(self) -> Classify:
+        return Classify(self.max_length, self.labels)
+
+    @functools.cached_property
+    def _tag(self) -> Tag:
+        return Tag(self.max_length, self.tags, unit=self.unit, max_windows=1)
+
+    @classmethod
+    def iterate(cls, path: Path | Rows, data_format: str | None = None, label_column: str | None = "label",
+                **_: Any) -> Iterator[JointExample]:
+        if label_column is None:
+            for tagged in read_tagged(path, data_format):
+                yield JointExample(dataclasses.replace(tagged, tags=None), None)
+            return
+        for tagged, label in itertools.zip_longest(Tag.iterate(path, data_format), _labels(path)):
+            if tagged is None or not label:
+                place = f"{path}: row {tagged.row}" if tagged else f"{path}: {label!r:.40}"
+                raise InputError(f"{place}: each sentence must have one label: a column `label`, a line of the file "
+                                 "`label` beside seq.in, or a line `# intent: LABEL` before the words")
+            yield JointExample(tagged, label)
+
+    @classmethod
+    def from_examples(cls, path: Path | Rows, examples: Sequence[JointExample], **settings: Any) -> Self:
+        labels = in_order(path, {example.label or "" for example in examples})
+        if len(labels) < 2:
+            raise InputError(f"{path}: a classifier needs at least two labels; every text has the label {labels[0]!r}")
+        tag = Tag.from_examples(path, [example.tagged for example in examples], **settings)
+        return cls(labels=labels, tags=tag.labels, unit=tag.unit, **settings)
+
+    def check(self, path: Path | Rows, examples: Sequence[JointExample], out_of_scope: str | None = None) -> None:
+        self._tag.check(path, [example.tagged for example in examples])
+        for example in examples:
+            if example.label not in self.labels:
+                raise InputError(f"{path}: row {example.row}: label {escaped(example.label or '')} is not among the learned "
+                                 "labels; correct it, or train on texts with it")
+
+    def label(self, example: JointExample) -> Any:
+        return example.label, self._tag.label(example.tagged)
+
+    def classes(self, example: JointExample) -> list[str]:
+        return [example.label or ""]
+
+    def example(self, text: str) -> JointExample:
+        return JointExample(self._tag.example(text), None)
+
+    def encode(self, examples: Sequence[JointExample], tokenizer: Tokenizer) -> Encoded:
+        encoded = self._tag.encode([example.tagged for example in examples], tokenizer)
+        targets = None if encoded.targets is None else {
+            _LABEL: np.array([self.labels.index(example.label) for example in examples], np.int32),
+            _TAGS: encoded.targets}
+        return dataclasses.replace(encoded, examples=examples, targets=targets, batches=MixedBatches, decoding=encoded)
+
+    def new_head(self, bert: Encoder, dropout: float) -> Head:
+        from keras_bert.models import BertJointClassifier
+
+        return BertJointClassifier(bert, len(self.labels), len(self.tags), dropout)
+
+    def loss_arguments(self) -> dict[str, Any]:
+        return {"loss": {_LABEL: self._classify.loss_arguments()["loss"], _TAGS: self._tag.loss_arguments()["loss"]}}
+
+    def encode_in_graph(self, outputs: Any, mask: Tensor) -> Answers:
+        return self._classify.encode_in_graph(outputs[_LABEL], mask) | {
+            "tag_probabilities": self._tag.encode_in_graph(outputs[_TAGS], mask)["probabilities"]}
+
+    def answer_in_graph(self, reader: Reader, *inputs: Tensor) -> Answers:
+        import tensorflow as tf
+
+        from keras_bert.tasks import tag_graph
+
+        found: list[Any] = []
+
+        def run(rows: list[Tensor], _: Any) -> Tensor:  # a row for each text
+            found.append(reader.run(*rows))
+            return found[0][_TAGS]
+
+        entities = tag_graph.answer(self._tag, reader, inputs[0], run)
+        answers = self._classify.encode_in_graph(found[0][_LABEL], inputs[0])
+        of_words = tf.where(entities["word_start"] < 0, 1.0, entities["word_score"])  # padding has no factor
+        return answers | entities | {"frame_score": answers["score"] * tf.reduce_prod(of_words, axis=1)}
+
+    def _parts(self, encoded: Encoded, outputs: Outputs) -> tuple[tuple[Encoded, list], tuple[Encoded, list]]:
+        """Returns the examples and the outputs of the two tasks."""
+        labels = None if encoded.targets is None else encoded.targets[_LABEL]
+        of_labels = Encoded(encoded.examples, encoded.rows, labels)
+        return ((of_labels, [row[_LABEL] for row in outputs]), (encoded.decoding, [row[_TAGS] for row in outputs]))
+
+    def answers(self, encoded: Encoded, outputs: Outputs) -> list[Frame]:
+        return [self.answer_of(row) for row in self.exported_rows(encoded, outputs)]
+
+    def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Frame:
+        return Frame(row["label"], float(row["score"]), self._tag.answer_of(row), float(row["frame_score"]))
+
+    def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
+        of_labels, of_tags = self._parts(encoded, outputs)
+        return [label | tags | {"frame_score": label["score"] * np.prod(tags["word_score"])} for label, tags in zip(
+            self._classify.exported_rows(*of_labels), self._tag.exported_rows(*of_tags))]
+
+    def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
+        """Returns `frame_accuracy`, the share of the texts whose label and tags are all right; `accuracy` and the other
+        scores of `Classify` but F1, of the labels; those of `Tag`, of the entities; and `loss`, the sum of both."""
+        of_labels, of_tags = self._parts(encoded, outputs)
+        classes, entities = self._classify.score(*of_labels), self._tag.score(*of_tags)
+        right = self._classify.probabilities(*of_labels).argmax(1) == encoded.targets[_LABEL]
+        tags, answers, _ = self._tag.tags_of(*of_tags)
+        frames = [is_right and one == other for is_right, one, other in zip(right, tags, answers)]
+        return {"frame_accuracy": float(np.mean(frames))} | classes | entities | {
+            "loss": classes["loss"] + entities["loss"]}
+
+    def record(self, example: JointExample, answer: Frame) -> dict[str, Any]:
+        return {"text": example.text} | dataclasses.asdict(answer)
+
+    def cells(self, example: JointExample, answer: Frame) -> list[str]:
+        _, *entities = self._tag.cells(example.tagged, answer.entities)
+        return [answer.label, f"{answer.score:.4f}", example.text, *entities]
+
+
+def _labels(path: Path | Rows) -> Iterator[str]:
+    """Yields the label of each sentence: of a row, a line of `label` beside `seq.in`, or a comment before the words."""
+    if isinstance(path, Rows) or str(path).lower().endswith((*ROW_SUFFIXES, ".json")):
+        yield from (row.text("label", labelled=True) for row in read_table(path)[1])
+    elif os.path.isdir(path):
+        yield from filter(None, map(str.strip, iterate_lines(os.path.join(path, "label"))))
+    else:
+        yield from (match[1] for _, _, line in lines(path) if (match := _INTENT.fullmatch(line.rstrip("\r\n"))))
