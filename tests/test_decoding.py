@@ -16,6 +16,7 @@ from keras_bert.tasks import (
     Classify,
     Embed,
     Intent,
+    Joint,
     MultiLabel,
     MultipleChoice,
     Regress,
@@ -147,6 +148,22 @@ def test_entities(labels, options, monkeypatch):
 
     check()
     assert any(" " in text for text in found) and any("한" <= text[0] <= "힣" for text in found)
+
+
+@pytest.mark.parametrize("unit", ["character", "word"])
+def test_frames(unit):
+    answer = decoder(Joint(LENGTH, ["a", "b"], LABELS, unit), lambda *inputs: {
+        "label_logits": scores(2)(*inputs), "tag_logits": label_logits(*inputs)})
+
+    @settings(max_examples=15, deadline=None)
+    @given(st.lists(TEXTS, min_size=1, max_size=4))
+    @example([LONG, "", LONG[::-1]])
+    @example(SURROGATES)
+    def check(texts):
+        for frame in answer(texts):
+            assert frame.label in "ab" and 0 <= frame.frame_score <= frame.score <= 1
+
+    check()
 
 
 @settings(max_examples=60, deadline=None)

@@ -26,6 +26,7 @@ from keras_bert.models import (
     BertClassifier,
     BertEmbedder,
     BertEmbeddingClassifier,
+    BertJointClassifier,
     BertMultipleChoice,
     BertRegressor,
     BertSpanLabeler,
@@ -115,6 +116,8 @@ CASES = {
     "regress": (BertRegressor, TASKS["regress"](16), [TEXTS], [("play", 0.5), ("stop", 1.5)]),
     "tag": (lambda bert: BertTokenClassifier(bert, 3), TASKS["tag"](16, labels=["O", "B-x", "I-x"]), [TEXTS],
             [(["play", "music"], ["O", "B-x"])]),
+    "joint": (lambda bert: BertJointClassifier(bert, 3, 3), TASKS["joint"](16, LABELS, ["O", "B-x", "I-x"]), [TEXTS],
+              [(["play", "music"], ["O", "B-x"], "a"), (["stop"], ["O"], "b")]),
     "span": (BertSpanLabeler, TASKS["span"](24, doc_stride=8), [["what music"] * 5, TEXTS],
              [("what", "some music", {"text": ["music"], "answer_start": [5]})]),
     "choice": (BertMultipleChoice, TASKS["choice"](16), [TEXTS[:2], [["now", "stop the music"], ["a", "i", "lamp ."]]],
@@ -127,7 +130,7 @@ CASES = {
         16, doc_stride=4, max_windows=3, default_prompt_name="long", prompts={
             "query": "play some: ", "long": "stop the song " * 3}), [TEXTS], None),
 }
-OF_EACH_TASK = ["intent", "pairs", "multilabel", "regress", "tag", "span", "choice", "mean", "rerank"]
+OF_EACH_TASK = ["intent", "pairs", "multilabel", "regress", "tag", "joint", "span", "choice", "mean", "rerank"]
 WORDS = [word for word in TINY_VOCABULARY if word.isalpha()]
 
 

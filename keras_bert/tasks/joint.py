@@ -15,7 +15,7 @@ from keras_bert.data.batches import MixedBatches
 from keras_bert.data.examples import in_order
 from keras_bert.data.rows import ROW_SUFFIXES, iterate_lines, lines
 from keras_bert.data.tables import Rows, escaped, read_table
-from keras_bert.data.tagged import OUTSIDE, TaggedExample, TaggedText, Unit, read_tagged
+from keras_bert.data.tagged import TaggedExample, TaggedText, Unit, read_tagged
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, Task
 from keras_bert.tasks.classify import Classify

@@ -1,0 +1,142 @@
+"""The task joint: reading, targets, loss and scores, against those of the two tasks that it joins and of seqeval."""
+
+import json
+
+import numpy as np
+import pytest
+from seqeval.metrics import f1_score
+from text_reference import TOKENIZER
+
+from keras_bert.errors import InputError
+from keras_bert.models import BertClassifier, BertJointClassifier, BertTokenClassifier
+from keras_bert.tasks import TASKS, Classify, Joint, Tag, run_model
+from keras_bert.training import FineTuned, finetune
+
+from conftest import randomize
+
+ROWS = [(["play", "some", "music"], ["O", "O", "B-what"], "listen"),
+        (["turn", "off", "the", "light"], ["B-act", "I-act", "O", "B-what"], "home"),
+        (["stop"], ["O"], "listen"), (["what", "time"], ["O", "O"], "time")]
+LABELS, TAGS = ["home", "listen", "time"], ["O", "B-act", "I-act", "B-what", "I-what"]
+
+
+def as_text(words, tags, label):
+    text, entities = " ".join(words), []
+    starts = np.cumsum([0, *(len(word) + 1 for word in words)]).tolist()
+    for start, word, tag in zip(starts, words, tags):
+        if tag[0] == "I":
+            entities[-1]["end"] = start + len(word)
+        elif tag != "O":
+            entities.append({"start": start, "end": start + len(word), "label": tag[2:]})
+    return {"text": text, "label": label, "entities": entities}
+
+
+def write_snips(folder):
+    folder.mkdir()
+    for name, lines in (("seq.in", [" ".join(words) for words, *_ in ROWS]), ("label", [label for *_, label in ROWS]),
+                        ("seq.out", [" ".join(tags) for _, tags, _ in ROWS])):
+        (folder / name).write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_all_forms_are_read(tmp_path):
+    (tmp_path / "a.conll").write_text("\n".join("\n".join([f"# intent: {label}", *map("\t".join, zip(words, tags)), ""])
+                                                for words, tags, label in ROWS))
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(as_text(*row)) + "\n" for row in ROWS))
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps(dict(zip(("words", "tags", "label"), row))) + "\n"
+                                              for row in ROWS))
+    for data in (write_snips(tmp_path / "snips"), tmp_path / "a.conll", tmp_path / "b.jsonl", ROWS):
+        path = Joint.open(data, "data")
+        assert [(each.tagged.words, each.tagged.tags, each.label) for each in Joint.read(path)] == ROWS
+        task = Joint.from_examples(path, Joint.read(path), max_length=16)
+        assert (task.labels, task.tags, task.unit) == (LABELS, TAGS, "word")
+    of_texts = Joint.read(tmp_path / "a.jsonl")
+    assert [(each.text, each.label) for each in of_texts] == [(" ".join(words), label) for words, _, label in ROWS]
+    assert Joint.from_examples("a", of_texts, max_length=16).unit == "character"
+    unlabelled = Joint.read(tmp_path / "a.jsonl", label_column=None)
+    assert [(each.text, each.label, each.tagged.tags) for each in unlabelled] == [
+        (" ".join(words), None, None) for words, *_ in ROWS]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), [
+    ("label", "listen\nhome\nlisten\n", "row 4: each sentence must have one label"),
+    ("label", "listen\nhome\nlisten\ntime\nmore\n", "'more': each sentence must have one label"),
+    ("a.conll", "play\tO\nmusic\tB-what\n", "row 1: each sentence must have one label"),
+    ("a.jsonl", '{"words": ["a"], "tags": ["O"]}\n', "label"),
+    ("a.jsonl", '{"words": ["a"], "label": "x"}\n', "there are no tags or entities")])
+def test_a_missing_label_is_refused(tmp_path, name, content, message):
+    folder = write_snips(tmp_path / "snips")
+    (folder / name).write_text(content)
+    with pytest.raises(InputError, match=message):
+        Joint.read(str(folder if name == "label" else folder / name))
+
+
+@pytest.fixture(scope="module")
+def joint(source):
+    """A model with random weights, and models of the two tasks with the same weights."""
+    model = randomize(BertJointClassifier(source, 3, 5))
+    one, other = BertClassifier(source, 3), BertTokenClassifier(source, 5)
+    one.classifier.set_weights(model.classifier.get_weights())
+    other.classifier.set_weights(model.tagger.get_weights())
+    return FineTuned(model, TOKENIZER, Joint(16, LABELS, TAGS)), [
+        FineTuned(one, TOKENIZER, Classify(16, LABELS)), FineTuned(other, TOKENIZER, Tag(16, TAGS, max_windows=1))]
+
+
+def test_answers_scores_and_losses_are_those_of_two_models(joint):
+    model, (classify, tag) = joint
+    texts = [*(" ".join(words) for words, *_ in ROWS), "", "the lamps turn on " * 9, "각각의 집 é!"]
+    with pytest.warns(match="texts cut"):
+        answers = model.predict(texts)
+        labels, entities = classify.predict(texts), tag.predict(texts)
+    for frame, label, found in zip(answers, labels, entities, strict=True):
+        assert (frame.label, [entity.text for entity in frame.entities]) == (label.label, [e.text for e in found])
+        assert frame.score == pytest.approx(label.score, abs=1e-5)
+    scores, of_tags = model.evaluate(ROWS), tag.evaluate([row[:2] for row in ROWS])
+    of_labels = classify.evaluate([(" ".join(words), label) for words, _, label in ROWS])
+    for name in ("f1", "precision", "recall"):
+        assert scores[name] == pytest.approx(of_tags[name])
+    assert scores["accuracy"] == of_labels["accuracy"] and len(scores["classes"]) == 3
+    assert scores["loss"] == pytest.approx(of_tags["loss"] + of_labels["loss"], rel=1e-5)
+
+
+def test_frames_are_right_if_the_label_and_all_tags_are(joint):
+    model, _ = joint
+    encoded = model.encode(ROWS)
+    right = [{"label_logits": np.eye(3)[LABELS.index(label)] * 9, "tag_logits": np.pad(
+        np.eye(5)[[TAGS.index(tag) for tag in tags]] * 9, ((1, 1), (0, 0)))} for _, tags, label in ROWS]
+    scores = model.task.score(encoded, right)
+    assert (scores["frame_accuracy"], scores["accuracy"], scores["f1"]) == (1, 1, 1)
+    right[0]["label_logits"] = np.eye(3)[0]
+    right[1]["tag_logits"][1] = np.eye(5)[0]
+    scores = model.task.score(encoded, right)
+    assert (scores["frame_accuracy"], scores["accuracy"]) == (0.5, 0.75)
+    answered = [tags for _, tags, _ in ROWS]
+    answered = [answered[0], ["O", "I-act", "O", "B-what"], *answered[2:]]
+    assert scores["f1"] == pytest.approx(f1_score([tags for _, tags, _ in ROWS], answered))
+
+
+def test_the_training_loss_is_the_mean_over_texts_plus_that_over_tags(joint):
+    model, _ = joint
+    encoded = model.encode(ROWS)
+    batches = encoded.batched(TOKENIZER)
+    inputs, targets, weights = next(iter(batches.training_dataset(4, 0, 0)))
+    model.model.compile(**model.task.loss_arguments())
+    loss = model.model.evaluate(inputs, targets, sample_weight=weights, verbose=0, return_dict=True)["loss"]
+    assert float(loss) == pytest.approx(model.task.score(encoded, run_model(model.model, batches))["loss"], rel=1e-4)
+
+
+def test_it_learns_and_its_folder_answers(pretrained, tmp_path):
+    tuned = finetune(ROWS * 12, ROWS, model=pretrained, output=tmp_path / "model", task="joint", epochs=12, batch_size=4,
+                     learning_rate=5e-3)
+    metrics = json.loads((tmp_path / "model/metrics.json").read_text())
+    assert metrics["frame_accuracy"] > 0.7 and {"classes", "entities"} <= metrics.keys()
+    assert "classes and entities of texts" in (tmp_path / "model/README.md").read_text()
+    loaded = FineTuned.load(tmp_path / "model")
+    assert loaded.predict(["turn off the light"]) == tuned.predict(["turn off the light"])
+    assert TASKS["joint"].fits(loaded.model)
+    with pytest.raises(InputError, match="row 1: label 'new' is not among the learned labels"):
+        loaded.evaluate([(["stop"], ["O"], "new")])
+    for options, message in (({"few_shot": True}, "few_shot"), ({"doc_stride": 8}, "doc_stride"),
+                             ({"out_of_scope_label": "none"}, "out_of_scope_label")):
+        with pytest.raises(InputError, match=f"{message} must be left out unless the task is"):
+            finetune(ROWS, ROWS, model=pretrained, output=tmp_path / "other", task="joint", **options)
