@@ -16,7 +16,7 @@ from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.inference.card import rewrite_card
 from keras_bert.tasks import TASKS, Classify, Embed, Encoded, MultiLabel, Task, WordWeight, save_settings, tasks_with
-from keras_bert.tasks.calibration import Calibration, MaxError, Probability, halves, recalibrated
+from keras_bert.tasks.calibration import MaxError, Probability, describe_repeats, halves, recalibrated
 from keras_bert.tasks.word_weights import weigh
 from keras_bert.text import Tokenizer
 
@@ -209,22 +209,21 @@ class TaskModel(abc.ABC):
                 "the tasks classify and intent take ", Option("max_error"), ", ", Option("temperature_data"), " or a ",
                 Option("threshold"), "; only intent and multilabel choose thresholds without; this model is of the "
                 f"task {task.name}")
-        alone = data is temperature_data is max_error is None
+        alone = data is temperature_data is max_error is None and not not_none(**columns)
         arguments.check_rules(("threshold", threshold, "the only argument", threshold is None or alone),
-                    ("data", data, "labelled data", threshold is not None or data is not None))
+                              ("data", data, "labelled data", threshold is not None or data is not None))
         if threshold is not None:
-            return self.with_task(dataclasses.replace(cast(Any, task), threshold=threshold,
-                                                      calibration=Calibration("hand")))
+            return self.with_task(cast(Classify, task).with_threshold(threshold, "hand"))
         encoded = self.encode(cast(Data, data), **columns)
         if not given:
             return self.score(encoded, choose_threshold=True)[1]
         if temperature_data is not None:
             fit = self.encode(temperature_data, **columns)
         else:
-            of_fit, of_data = halves(task, encoded.examples, seed)
-            for half in (of_fit, of_data):
-                task.check("data", half, columns.get("out_of_scope_label"))
-            fit, encoded = (task.encode(half, self.tokenizer) for half in (of_fit, of_data))
+            fit, encoded = (task.encode(half, self.tokenizer) for half in halves(
+                cast(Classify, task), encoded.examples, seed))
+        if line := describe_repeats(task, fit.examples, encoded.examples):
+            warnings.warn(InputWarning(f"data: {line}"), stacklevel=2)
         return self.with_task(recalibrated(cast(Classify, task), self.runtime, (fit, self.outputs(fit)),
                                            (encoded, self.outputs(encoded)), max_error))
 
