@@ -111,7 +111,7 @@ def test_calibrate(run, trained, intents, tmp_path):
         assert (status, output, len(messages)) == (1, [], 1) and words in messages[0]
     assert (trained / "settings.json").read_text() == before
     metrics = json.loads((trained / "metrics.json").read_text())
-    metrics["arguments"]["train"] = str(intents[0])
+    metrics["arguments"] |= dict(zip(("train", "valid"), map(str, intents)))
     (trained / "metrics.json").write_text(json.dumps(metrics))
     arguments = "calibrate", f"--model={trained}", f"--data={intents[0]}", "--max_error=0.99"
     status, output, messages = run(*arguments)
