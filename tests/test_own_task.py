@@ -22,7 +22,7 @@ from keras_bert.training import FineTuned, finetune
 from keras_bert.training.report import model_card
 
 import zoo
-from conftest import SMALL, interrupted_after, randomize
+from conftest import SMALL, eagerly, interrupted_after, randomize
 
 EXAMPLE = pathlib.Path(__file__).parents[1] / "examples/own_task.py"
 ROWS = [(f"{word} {more}", grade) for grade, word in enumerate(["stop", "off", "lamp", "play"], 1)
@@ -45,9 +45,10 @@ def grader(own_task, tmp_path_factory):
     folder = tmp_path_factory.mktemp("own") / "grader"
     options = {"model": zoo.pretrained(), "output": folder, "task": "grades", "epochs": 2, "batch_size": 4,
                "learning_rate": 5e-3, "max_length": 16, "doc_stride": 6}
-    with interrupted_after(saves=2):
+    with eagerly():
+        with interrupted_after(saves=2):
+            finetune(ROWS, ROWS, save_steps=3, **options)
         finetune(ROWS, ROWS, save_steps=3, **options)
-    finetune(ROWS, ROWS, save_steps=3, **options)
     return folder
 
 

@@ -171,7 +171,7 @@ def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
 @pytest.mark.parametrize("kind", ["WordPiece", "unigram"])
 def test_the_tokens_of_texts_are_kept(kind, tmp_path, monkeypatch):
     """Their vectors are the same to the bit. Every twentieth line is held out, until there are enough."""
-    tokenizer = BertTokenizer(TINY_VOCABULARY) if kind == "WordPiece" else test_unigram.both("nfkc")[0]
+    tokenizer = BertTokenizer(TINY_VOCABULARY) if kind == "WordPiece" else test_unigram.tokenizer_of("nfkc", False)
     texts = TEXTS if kind == "WordPiece" else ["오늘은 날씨가 좋다", "the film", "ㅋㅋㅋ 123"]
     other = "stop my song" if kind == "WordPiece" else "전혀 다른 이야기를 하는 영화입니다"
     config = dataclasses.replace(TINY, vocab_size=len(tokenizer.vocabulary) + 1, pad_token_id=tokenizer.pad_id)
