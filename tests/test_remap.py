@@ -191,6 +191,8 @@ def test_the_tokens_of_texts_are_kept(kind, tmp_path, monkeypatch):
     size, count = len(tokenizer.vocabulary) + 1, len(kept.vocabulary)
     assert any(line.startswith(f"kept {count:,} of {size:,} rows of the word embeddings: ") for line in lines)
     assert any(line.startswith("50.0% of 2 held-out lines have other tokens; the cosine") for line in lines)
+    if kind == "unigram":  # what follows does not depend on the tokenizer
+        return
     (tmp_path / "line.txt").write_text(other, encoding="utf-8")
     for most, name, line in (1, "texts", "0.0% of 1 held-out lines have other"), (9, "line", "fewer than 20 lines"):
         monkeypatch.setattr(trimming, "_MOST", most)

@@ -63,10 +63,7 @@ def tokenizer_of(name, splits_white_space):
     return UnigramTokenizer(model.pieces, model.scores, special, hidden, rules)
 
 
-@functools.cache
-def both(name, splits_white_space):
-    """The tokenizer, and its graph."""
-    return with_graph(tokenizer_of(name, splits_white_space))
+both = functools.cache(lambda *model: with_graph(tokenizer_of(*model)))  # the tokenizer and its graph
 
 
 @pytest.mark.parametrize("name", ["nfkc", "identity"])
@@ -111,6 +108,7 @@ def test_batches(texts):
     assert run(graph, texts)[0] == tokenizer.ids(texts)
 
 
+@pytest.mark.slow("time that grows with the square of a word")
 def test_words_of_20000_characters():
     for unit in "ㅋ", "a", "가나다", "\U0001fae8":
         assert_same_offsets(*both("nfkc", False), [unit * 20_000, "a b"])
