@@ -102,7 +102,6 @@ def pytest_deselected(items):
 
 
 def pytest_sessionfinish(session):
-    gc.freeze()  # pytest and Python would look through all graphs again
     if hasattr(session.config, "workeroutput"):  # a worker of pytest-xdist
         session.config.workeroutput["peers_left_out"] = session.config.stash.get(PEERS_LEFT_OUT, 0)
     elif any(pathlib.Path(os.environ["KERAS_BERT_ZOO"]).iterdir()):
