@@ -161,6 +161,7 @@ def test_some_words_of_another_language_are_no_problem():
     assert coverage.problems() == []
 
 
+@pytest.mark.slow("time that grows with the square of the texts")
 def test_a_report_takes_time_in_proportion_to_the_texts(tokenizer):
     words = TINY_VOCABULARY[5:40]
     examples = [Example(" ".join([*(words[number // 35**i % 35] for i in range(4)), f"n{number % 5000}"]), None,
