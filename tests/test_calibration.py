@@ -193,12 +193,12 @@ def test_other_ways_to_set_a_threshold(known):
 
 
 @pytest.mark.parametrize(("task", "arguments", "message"), [
-    (Classify, {"data": "rows"}, "this model is of the task classify"),
+    (Classify, {"data": "rows"}, "a model of the task classify needs a max_error, temperature_data or a threshold"),
     (MultiLabel, {"data": "rows", "max_error": 0.1}, "this model is of the task multilabel"),
     (MultiLabel, {"threshold": 0.1}, "this model is of the task multilabel"),
     (Regress, {"data": "rows", "max_error": 0.1}, "this model is of the task regress"),
-    (Intent, {}, "data must be labelled data; got None"),
-    (Intent, {"max_error": 0.1}, "data must be labelled data; got None"),
+    (Intent, {}, "data must be labelled data, or left out with a threshold; got None"),
+    (Intent, {"max_error": 0.1}, "data must be labelled data, or left out with a threshold; got None"),
     (Intent, {"data": "rows", "max_error": 1.0}, "max_error must be above 0 and below 1; got 1.0"),
     (Intent, {"data": "rows", "threshold": 0.5}, "threshold must be the only argument; got 0.5"),
     (Intent, {"threshold": 50}, "threshold must be from 0 to 1; got 50"),

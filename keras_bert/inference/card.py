@@ -12,8 +12,7 @@ from keras_bert.tasks import Task
 
 # Comments mark what is replaced, so that users can edit the rest of the card.
 _BEGIN, _END = "<!-- written by calibrate -->", "<!-- until here -->"
-_MEANING = ("\n\nAn answer with a score below the threshold is not `in_scope`: it is not to be used. The threshold is "
-            "right for texts like those that it was measured on; if the texts change, measure again.")
+_MEANING = "\n\nAn answer with a score below the threshold is not `in_scope`: it is not to be used."
 
 
 def threshold_section(lines: Sequence[str], of_answers: bool = True) -> str:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import numpy as np
 
-from keras_bert.arguments import Rule, plural
+from keras_bert.arguments import MaxError, Rule, plural
 from keras_bert.errors import InputError, InputWarning, Option
 from keras_bert.tasks.base import Encoded, Outputs, Task, require
 
 if TYPE_CHECKING:  # it imports this module
     from keras_bert.tasks.classify import Classify
 
-MaxError = Annotated[float, Rule("above 0 and below 1", lambda value: 0 < value < 1)]
-Probability = Annotated[float, Rule("from 0 to 1", lambda value: 0 <= value <= 1)]
 # Above all scores, if no text is in scope.
 Threshold = Annotated[float, Rule("from 0 to 1", lambda value: 0 <= value < 1.001)]
 Temperature = Annotated[float, Rule("above 0 and finite", lambda value: 0 < value < np.inf)]
@@ -39,7 +37,7 @@ class Calibration:
             out of scope, or there is none.
         model: the runtime and the dtype that computed the scores, such as "LiteRT int8"; None if `by` is not
             `max_error`.
-        texts: number of texts that were measured; they fitted no temperature.
+        texts: number of texts that were measured for a bound; they fitted no temperature.
         answered: number of these whose score reaches the threshold.
         wrong: number of the answered ones that have another label or are out of scope.
         max_error: with probability `confidence`, at most this share of all texts that reach the threshold is answered
@@ -50,17 +48,17 @@ class Calibration:
 
     by: Literal["max_error", "hand"] | None = None
     model: str | None = None
-    texts: int = 0
-    answered: int = 0
-    wrong: int = 0
+    texts: int | None = None
+    answered: int | None = None
+    wrong: int | None = None
     max_error: MaxError | None = None
     confidence: float | None = None
     error_before: float | None = None
     error_after: float | None = None
 
     def __post_init__(self) -> None:
-        if self.by == "max_error" and None in (self.model, self.max_error, self.confidence):
-            raise InputError("a calibration by max_error must have a model, a max_error and a confidence")
+        if self.by == "max_error" and None in list(vars(self).values())[:7]:
+            raise InputError("a calibration by max_error must have all fields from model to confidence")
         if (self.error_before is None) != (self.error_after is None):
             raise InputError("a calibration must have both error_before and error_after, or none")
 
@@ -71,7 +69,7 @@ class Calibration:
         share = f"{100 * (self.max_error or 0):.4g}%"
         return (f"with confidence {self.confidence:g} at most {share} of the answers in scope are wrong: of "
                 f"{self.texts:,} texts, {self.answered:,} reach it, and {self.wrong:,} of these answers are wrong; "
-                f"measured with {self.model}, for texts like these")
+                f"measured with {self.model}. It holds for texts like these: if the texts change, measure again")
 
 
 def warn_if_unmeasured(task: Task, runtime: str) -> None:
@@ -153,7 +151,8 @@ def thresholds_of(scores: np.ndarray) -> np.ndarray:
     return np.unique(np.round(1 - np.ceil(np.round(distances / units, 6)) * units, 10))[::-1]
 
 
-def bounded(scores: np.ndarray, is_wrong: np.ndarray, thresholds: np.ndarray, max_error: float) -> float:
+def bounded(scores: np.ndarray, is_wrong: np.ndarray, thresholds: np.ndarray, max_error: float,
+            given: int | None = None) -> float:
     """Returns the lowest of the thresholds at which, with probability 0.95, at most the share `max_error` of the texts
     that reach it is answered wrong.
 
@@ -163,7 +162,9 @@ def bounded(scores: np.ndarray, is_wrong: np.ndarray, thresholds: np.ndarray, ma
     of wrong ones among those that reach it is binomial, so this has a probability of at most 0.05 (Angelopoulos et al.,
     2021, "Learn then test"; for one threshold, Geifman and El-Yaniv, 2017).
 
-    Raises an InputError if the first test fails; it says which bound holds, and how many texts it would take."""
+    Raises an InputError if the first test fails; it says which bound holds, and how many texts it would take, of which
+    the scores are a part if more were `given`."""
+    given = given or len(scores)
     stats, lowest = require("scipy.stats", *_USER), None
     for threshold in thresholds:
         answered = scores >= np.float32(threshold)
@@ -179,8 +180,8 @@ def bounded(scores: np.ndarray, is_wrong: np.ndarray, thresholds: np.ndarray, ma
     limit = float(stats.beta.ppf(CONFIDENCE, wrong + 1, count - wrong)) if count > wrong else 1.0
     sizes = np.unique(np.ceil(count * 1.02 ** np.arange(350)))  # up to a thousand times as many
     enough = sizes[stats.binom.cdf(np.floor(sizes * wrong / count), sizes, max_error) <= 1 - CONFIDENCE]
-    needed = float(f"{enough[0] * len(scores) / count:.2g}") if len(enough) else np.inf
-    more = (f"about {needed:,.0f} texts instead of {len(scores):,} would do if "
+    needed = float(f"{enough[0] * given / count:.2g}") if len(enough) else np.inf
+    more = (f"about {needed:,.0f} texts instead of {given:,} would do if "
             "no larger share is wrong" if len(enough) else "more texts would not help")
     raise InputError(
         "no threshold keeps ", Option(f"max_error={max_error}"), f" with confidence {CONFIDENCE}: of the {count:,} "
@@ -190,10 +191,11 @@ def bounded(scores: np.ndarray, is_wrong: np.ndarray, thresholds: np.ndarray, ma
 
 
 def recalibrated(task: "Classify", runtime: str, fit: tuple[Encoded, Outputs], measured: tuple[Encoded, Outputs],
-                 max_error: float | None = None) -> "Classify":
+                 max_error: float | None = None, given: int | None = None) -> "Classify":
     """Returns the task with the temperature that fits labelled examples and, if there is a `max_error`, with the lowest
-    threshold for which this bound holds on other ones, `measured`, see `bounded`. `runtime` computed the outputs.
-    Raises an InputError if no threshold is good enough, or the old one is for another temperature."""
+    threshold for which this bound holds on other ones, `measured`, see `bounded`, also for `given`. `runtime`
+    computed the outputs. Raises an InputError if no threshold is good enough, or the old one is for another
+    temperature."""
     plain = dataclasses.replace(task, temperature=1.0)
     targets, probabilities = plain.scoped(*fit)
     warmed = chosen = dataclasses.replace(task, temperature=fit_temperature(probabilities, targets))
@@ -206,7 +208,7 @@ def recalibrated(task: "Classify", runtime: str, fit: tuple[Encoded, Outputs], m
     else:
         scores, is_wrong = warmed.judged(*measured)
         thresholds = thresholds_of(tempered(probabilities, warmed.temperature).max(1))
-        threshold = bounded(scores, is_wrong, thresholds, max_error)
+        threshold = bounded(scores, is_wrong, thresholds, max_error, given)
         answered = scores >= np.float32(threshold)
         chosen = warmed.with_threshold(
             threshold, "max_error", model=runtime, texts=len(scores), answered=int(answered.sum()),

@@ -323,7 +323,8 @@ class Classify(LabelTask):
 
     def settings(self) -> dict[str, Any]:
         settings = super().settings()
-        for name, default in (("temperature", 1.0), ("calibration", None)):  # which version 0.3 does not know
+        settings["calibration"] = not_none(**(settings["calibration"] or {}))
+        for name, default in (("temperature", 1.0), ("calibration", {})):  # which version 0.3 does not know
             if settings[name] == default:
                 del settings[name]
         return settings
