@@ -58,7 +58,7 @@ class Calibration:
 
     def __post_init__(self) -> None:
         if self.by == "max_error" and None in list(vars(self).values())[:7]:
-            raise InputError("a calibration by max_error must have all fields from model to confidence")
+            raise InputError("a calibration with a bound must have all fields from model to confidence")
         if (self.error_before is None) != (self.error_after is None):
             raise InputError("a calibration must have both error_before and error_after, or none")
 
