@@ -197,7 +197,7 @@ def recalibrated(task: "Classify", runtime: str, fit: tuple[Encoded, Outputs], m
     computed the outputs. Raises an InputError if no threshold is good enough, or the old one is for another
     temperature."""
     plain = dataclasses.replace(task, temperature=1.0)
-    targets, probabilities = plain.scoped(*fit)
+    targets, probabilities = _in_scope(plain, *fit)
     warmed = chosen = dataclasses.replace(task, temperature=fit_temperature(probabilities, targets))
     if max_error is None:
         chosen = warmed.calibrated(*measured)
@@ -206,13 +206,20 @@ def recalibrated(task: "Classify", runtime: str, fit: tuple[Encoded, Outputs], m
                              "again: pass ", Option("max_error"), ", or for the task intent texts with the ",
                              Option("out_of_scope_label"))
     else:
-        scores, is_wrong = warmed.judged(*measured)
+        of_measured = warmed.probabilities(*measured)
+        scores, is_wrong = of_measured.max(1), of_measured.argmax(1) != measured[0].text_targets
         thresholds = thresholds_of(tempered(probabilities, warmed.temperature).max(1))
         threshold = bounded(scores, is_wrong, thresholds, max_error, given)
         answered = scores >= np.float32(threshold)
         chosen = warmed.with_threshold(
             threshold, "max_error", model=runtime, texts=len(scores), answered=int(answered.sum()),
             wrong=int(is_wrong[answered].sum()), max_error=max_error, confidence=CONFIDENCE)
-    before, after = (error_of(*each.scoped(*measured)) for each in (plain, chosen))
+    before, after = (error_of(*_in_scope(each, *measured)) for each in (plain, chosen))
     found = cast(Calibration, chosen.calibration or Calibration())
     return dataclasses.replace(chosen, calibration=dataclasses.replace(found, error_before=before, error_after=after))
+
+
+def _in_scope(task: "Classify", encoded: Encoded, outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the classes of the texts that are in scope, int [texts], and their probabilities."""
+    in_scope = encoded.text_targets >= 0
+    return encoded.text_targets[in_scope], task.probabilities(encoded, outputs)[in_scope]

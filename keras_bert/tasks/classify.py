@@ -290,16 +290,6 @@ class Classify(LabelTask):
         labels, scores = map(list, zip(*self.ranked(probabilities, top_k)))
         return Prediction(labels, scores, in_scope)
 
-    def scoped(self, encoded: Encoded, outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the classes of the texts that are in scope, int [texts], and their probabilities."""
-        in_scope = encoded.text_targets >= 0
-        return encoded.text_targets[in_scope], self.probabilities(encoded, outputs)[in_scope]
-
-    def judged(self, encoded: Encoded, outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the score of each answer, float32 [texts], and whether it is wrong: bool [texts]."""
-        probabilities = self.probabilities(encoded, outputs)
-        return probabilities.max(1), probabilities.argmax(1) != encoded.text_targets
-
     def describe_thresholds(self) -> list[str]:
         found, lines = cast(Calibration, self.calibration or Calibration()), list[str]()
         if found.error_after is not None:
@@ -314,11 +304,10 @@ class Classify(LabelTask):
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module; `out_of_scope`, the scores of `score_threshold`,
         or None if there is no threshold; and `risk_coverage`, see there."""
-        targets, probabilities = self.scoped(encoded, outputs)
-        scores, is_wrong = self.judged(encoded, outputs)
-        rejection = None if self.threshold is None else score_threshold(
-            self.threshold, scores, encoded.text_targets < 0, is_wrong)
-        return score(self.labels, probabilities, targets) | {
+        targets, probabilities = encoded.text_targets, self.probabilities(encoded, outputs)
+        in_scope, scores, is_wrong = targets >= 0, probabilities.max(1), probabilities.argmax(1) != targets
+        rejection = None if self.threshold is None else score_threshold(self.threshold, scores, ~in_scope, is_wrong)
+        return score(self.labels, probabilities[in_scope], targets[in_scope]) | {
             "out_of_scope": rejection, "risk_coverage": risk_coverage(scores, is_wrong)}
 
     def settings(self) -> dict[str, Any]:
