@@ -37,6 +37,8 @@ Seed = Annotated[int, Rule(f"from 0 to {2**31 - 1}", lambda value: 0 <= value < 
 Positive = Annotated[float, Rule("positive", lambda value: value > 0)]
 PositiveOrZero = Annotated[float, Rule("at least 0", lambda value: value >= 0)]
 Share = Annotated[float, Rule("at least 0 and below 1", lambda value: 0 <= value < 1)]
+MaxError = Annotated[float, Rule("above 0 and below 1", lambda value: 0 < value < 1)]  # see `TaskModel.calibrate`
+Probability = Annotated[float, Rule("from 0 to 1", lambda value: 0 <= value <= 1)]
 Port = Annotated[int, Rule("from 0 to 65535", lambda value: 0 <= value < 2**16)]
 Delimiter = Annotated[str, Rule("one character, no quote or white space",
                                 lambda value: len(value) == 1 and value != '"' and not value.isspace())]

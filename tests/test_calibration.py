@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from text_reference import TOKENIZER
 
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, InputWarning
 from keras_bert.inference.card import rewrite_card
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.tasks import Classify, Intent, MultiLabel, Regress, calibration, read_settings
@@ -80,8 +80,11 @@ def test_thresholds_are_tested_in_order_until_one_fails():
 def test_thresholds_are_rounded_down_and_begin_at_half_of_the_texts():
     scores = np.linspace(0.200049, 0.999949, 1001)
     found = thresholds_of(scores)
-    assert len(found) == 51 and found[0] == 0.5999 and found[-1] == 0.2
-    assert thresholds_of(np.ones(5)).tolist() == [1.0]
+    assert len(found) == 51 and found[0] == 0.599 and found[-1] == 0.2
+    near_1 = 1 - np.geomspace(1e-6, 1e-2, 1001)  # three digits of the distance from 1
+    np.testing.assert_allclose(thresholds_of(near_1)[[0, -1]], [0.9999, 0.99])
+    assert all(np.mean(near_1 >= threshold) >= 0.5 for threshold in thresholds_of(near_1))
+    assert thresholds_of(np.ones(5)).tolist() == [0.9999999]
 
 
 def test_the_temperature_is_that_of_the_logits():
@@ -153,6 +156,9 @@ def test_calibrate_finds_a_temperature_and_a_bound_that_hold_on_new_texts(known)
     random.Random(0).shuffle(shuffled := rows.copy())
     assert model.calibrate(shuffled, max_error=0.2, out_of_scope_label="none").task == found
     assert model.calibrate(rows, max_error=0.2, out_of_scope_label="none", seed=1).task != found
+    with pytest.warns(InputWarning, match="^data: 8 of 903 texts occur more than once, or in the temp"):
+        model.calibrate([*rows[900:], *rows[900:903]], temperature_data=rows[:905], max_error=0.2,
+                        out_of_scope_label="none")
     both = model.calibrate(rows[900:], temperature_data=rows[:900], max_error=0.2, out_of_scope_label="none").task
     assert both.calibration.texts == 900 and both.temperature != found.temperature
 
@@ -163,6 +169,8 @@ def test_halves_have_the_labels_in_proportion(known):
     for seed in range(3):
         halves = calibration.halves(task, task.read(task.open(rows, "rows")), seed)
         assert sorted((example.text, example.label) for half in halves for example in half) == sorted(rows)
+        with pytest.raises(InputError, match="must have at least two texts in scope, to be divided into halves"):
+            calibration.halves(task, task.read(task.open([rows[0], ("a", "none")], "rows")), seed)
         for label, count in zip(task.labels, counts):
             assert all(count // 2 <= sum(example.label == label for example in half) <= count // 2 + 1
                        for half in halves)
@@ -174,6 +182,8 @@ def test_other_ways_to_set_a_threshold(known):
     assert (by_hand.threshold, by_hand.temperature, by_hand.calibration) == (0.7, 1.0, Calibration("hand"))
     chosen = model.calibrate(rows, out_of_scope_label="none").task
     assert chosen.threshold and chosen.temperature == 1 and chosen.calibration is None
+    by_hand = model.calibrate(rows, max_error=0.2, out_of_scope_label="none").calibrate(threshold=0.7).task
+    assert by_hand.temperature > 2 and by_hand.describe_thresholds()[0].startswith("temperature: ")
     both = model.calibrate(rows[900:], temperature_data=rows[:900], out_of_scope_label="none").task
     assert both.temperature > 2 and both.threshold < chosen.threshold and both.calibration.by is None
     of_classify = model.with_task(Classify(16, ["a", "b"]))
@@ -183,16 +193,17 @@ def test_other_ways_to_set_a_threshold(known):
 
 
 @pytest.mark.parametrize(("task", "arguments", "message"), [
-    (Classify, {"data": "rows"}, "this model is of the task classify"),
+    (Classify, {"data": "rows"}, "a model of the task classify needs a max_error, temperature_data or a threshold"),
     (MultiLabel, {"data": "rows", "max_error": 0.1}, "this model is of the task multilabel"),
     (MultiLabel, {"threshold": 0.1}, "this model is of the task multilabel"),
     (Regress, {"data": "rows", "max_error": 0.1}, "this model is of the task regress"),
-    (Intent, {}, "data must be labelled data; got None"),
-    (Intent, {"max_error": 0.1}, "data must be labelled data; got None"),
+    (Intent, {}, "data must be labelled data, or left out with a threshold; got None"),
+    (Intent, {"max_error": 0.1}, "data must be labelled data, or left out with a threshold; got None"),
     (Intent, {"data": "rows", "max_error": 1.0}, "max_error must be above 0 and below 1; got 1.0"),
     (Intent, {"data": "rows", "threshold": 0.5}, "threshold must be the only argument; got 0.5"),
     (Intent, {"threshold": 50}, "threshold must be from 0 to 1; got 50"),
-    (Intent, {"data": "few", "max_error": 0.1}, "data: no text has the out_of_scope_label 'none'"),
+    (Intent, {"threshold": 0.5, "text_column": "t"}, "threshold must be the only argument; got 0.5"),
+    (Intent, {"data": "few", "max_error": 0.1}, "no threshold keeps max_error=0.1 with confidence 0.95: of the"),
 ])
 def test_refusals(known, task, arguments, message):
     model, rows = known
@@ -219,16 +230,25 @@ def test_settings_and_model_card(known, tmp_path):
     task, _ = read_settings(tmp_path)
     assert task == model.calibrate(rows, max_error=0.2, out_of_scope_label="none").task
     before, section, after = card.read_text().partition("## Threshold\n")
-    assert before == "# Mine\n\n## Scores\n\nhigh\n\n" and after.endswith("\n\n## Training\n\nlong\n")
-    assert f"threshold: {task.threshold:.4f}, with confidence 0.95 at most 20% of the answers in scope are" in after
+    assert before == "# Mine\n\n## Scores\n\nhigh\n\n## Training\n\nlong\n\n"
+    assert f"threshold: {task.threshold:.7g}, with confidence 0.95 at most 20% of the answers in scope are" in after
     assert "known logits" in after and f"temperature: {task.temperature}" in after
     model.calibrate(threshold=0.7).save_settings(tmp_path)
-    assert "- threshold: 0.7000, set by hand\n" in card.read_text() and "known logits" not in card.read_text()
-    card.write_text("mine alone")
-    rewrite_card(tmp_path, task)
-    assert card.read_text().startswith("mine alone\n\n## Threshold\n")
+    assert "- threshold: 0.7, set by hand\n" in card.read_text() and "known logits" not in card.read_text()
+    card.write_bytes(b"mine\r\n" + card.read_bytes().replace(b"\n", b"\r\n") + b"### Mine\r\n\r\n# Too\r\n")
+    rewrite_card(tmp_path, task)  # everything else stays, and the section is there once
+    changed = card.read_bytes()
+    assert changed.startswith(b"mine\r\n# Mine") and changed.endswith(b"### Mine\r\n\r\n# Too\r\n")
+    assert changed.count(b"\n") == changed.count(b"\r\n") and changed.count(b"## Threshold") == 1
+    assert b"known logits" in changed and b"by hand" not in changed
+    card.write_bytes(b"\xb0\xa1")
+    with pytest.warns(InputWarning, match="README.md: is not UTF-8, so it does not get the threshold"):
+        rewrite_card(tmp_path, task)
+    assert card.read_bytes() == b"\xb0\xa1"
     settings = json.loads((tmp_path / "settings.json").read_text())
-    for wrong in ({"by": "chance"}, {"nobody": 1}, {"texts": "many"}, 3):
-        (tmp_path / "settings.json").write_text(json.dumps(settings | {"calibration": wrong}))
+    for wrong in (*({"calibration": value} for value in (
+            {"by": "chance"}, {"nobody": 1}, {"texts": "many"}, 3, {"by": "max_error"}, {"error_after": 0.1})),
+            {"threshold": 2.0}, {"threshold": float("nan")}, {"temperature": float("inf")}, {"temperature": 0}):
+        (tmp_path / "settings.json").write_text(json.dumps(settings | wrong))
         with pytest.raises(InputError, match="settings.json: the settings of the task intent: "):
             read_settings(tmp_path)

@@ -84,7 +84,7 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
     rejected = f"rejects {chosen['rejected_in_scope']:.1%} of the texts in scope"
     assert run(*arguments)[1][-1].split() == [
         "threshold", *(f"{chosen['threshold']:.4f}: {rejected} and {chosen['recall']:.1%} of the 2 out of scope, with "
-                       f"precision {chosen['precision']:.4f}; of the {chosen['answered']} answers in scope, "
+                       f"precision {chosen['precision']:.4f}; of the {chosen['answered']} answers that reach it, "
                        f"{chosen['wrong']} are wrong").split()]
     assert f": {rejected}; of the" in run("evaluate", f"--model={trained}", f"--data={intents[1]}")[1][-1]
     assert "measured on the 4 of 6 texts that are in scope".split() in map(str.split, run(*arguments)[1])
@@ -97,30 +97,37 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
 @pytest.mark.usefixtures("eager")
 def test_calibrate(run, trained, intents, tmp_path):
     status, output, messages = run("calibrate", f"--model={trained}", "--threshold=0.5")
-    assert (status, output, messages) == (0, ["threshold: 0.5000, set by hand"], [])
-    assert "\n## Threshold\n\n- threshold: 0.5000, set by hand\n\n" in (trained / "README.md").read_text()
+    assert (status, output, messages) == (0, ["threshold: 0.5, set by hand"], [])
+    assert "\n- threshold: 0.5, set by hand\n" in (trained / "README.md").read_text()
     in_scope = [json.loads(line)["in_scope"] for line in run(
         "predict", f"--model={trained}", f"--input={intents[1]}", "--output_format=jsonl")[1]]
     before = (trained / "settings.json").read_text()
     assert len(in_scope) == 4 and json.loads(before)["threshold"] == 0.5
-    for flags, words in ((["--threshold=0.5", "--data=d"], "data must be a labelled file, or left out with"),
-                         ([], "data must be a labelled file, or left out with --threshold; got None"),
+    for flags, words in ((["--threshold=0.5", "--data=d"], "pass --data=FILE or --threshold=X, and not both"),
+                         ([], "pass --data=FILE or --threshold=X, and not both"),
                          ([f"--data={intents[1]}"], "no threshold was chosen, because every text is in scope; pass"),
                          ([f"--data={intents[1]}", "--max_error=0.01"], "more texts would not help")):
         status, output, messages = run("calibrate", f"--model={trained}", *flags)
         assert (status, output, len(messages)) == (1, [], 1) and words in messages[0]
     assert (trained / "settings.json").read_text() == before
     metrics = json.loads((trained / "metrics.json").read_text())
-    metrics["arguments"]["train"] = str(intents[0])
+    metrics["arguments"] |= dict(zip(("train", "valid"), map(str, intents)))
     (trained / "metrics.json").write_text(json.dumps(metrics))
     arguments = "calibrate", f"--model={trained}", f"--data={intents[0]}", "--max_error=0.99"
     status, output, messages = run(*arguments)
+    assert (status, output) == (1, []) and messages[0].endswith(
+        ": 4 of 4 texts were in the training or validation file; errors on them are rarer than on new texts; pass "
+        "texts that the model has not seen")
+    metrics["arguments"] |= {"train": str(tmp_path / "one.tsv"), "valid": None}
+    (trained / "metrics.json").write_text(json.dumps(metrics))
+    (tmp_path / "one.tsv").write_text("text\tlabel\nplay some music\tmusic\n")
+    status, output, messages = run(*arguments)
     assert status == 0 and output[1].startswith("threshold: ") and "of 2 texts, 2 reach it" in output[1]
-    assert messages == [f"{intents[0]}: 4 of 4 texts have trained the model or chosen its epoch, so that errors on "
-                        "them are rarer than on new texts; pass other ones"]
-    (trained / "metrics.json").unlink()
-    assert run(*arguments)[2] == [f"{intents[0]}: whether texts have trained the model is unknown: the training file "
-                                  "is not there"]
+    assert "1 of 4 texts were in the training or validation file; errors on" in messages[0] and len(messages) == 1
+    for metrics in ({"a": 1}, {"arguments": None}, {"arguments": {"train": "gone.tsv"}}, None):
+        (trained / "metrics.json").write_text(json.dumps(metrics)) if metrics else (trained / "metrics.json").unlink()
+        status, _, messages = run(*arguments)
+        assert status == 0 and "make sure that these texts did not train the model" in messages[0]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -290,7 +290,7 @@ def test_two_columns_of_one_name_and_thresholds_of_other_tasks_are_refused(pretr
                        ("data", lambda: model.evaluate(table)), ("texts", lambda: model.predict(table))):
         with pytest.raises(InputError, match=f"^{name}: column names must differ; got text, text, label$"):
             call()
-    with pytest.raises(InputError, match="choose thresholds without; this model is of the task classify"):
+    with pytest.raises(InputError, match="a model of the task classify needs a max_error, "):
         model.calibrate([("play", "a")])
 
 

@@ -161,6 +161,7 @@ def test_some_words_of_another_language_are_no_problem():
     assert coverage.problems() == []
 
 
+@pytest.mark.slow("time that grows with the square of the texts")
 def test_a_report_takes_time_in_proportion_to_the_texts(tokenizer):
     words = TINY_VOCABULARY[5:40]
     examples = [Example(" ".join([*(words[number // 35**i % 35] for i in range(4)), f"n{number % 5000}"]), None,
@@ -312,7 +313,7 @@ def test_training_on_one_file(run, pretrained_once, tmp_path):
         "data: no validation file: held out 20% of the training file",
         "data: 5 tokens at the median, 6 at the 95th percentile, 6 at most", "learning rate: 5e-05, by default"]
     assert messages[-1].startswith("threshold: none, because every validation text is in scope") and (
-        "FineTuned.calibrate or evaluate --choose_threshold --out_of_scope_label=LABEL" in messages[-1])
+        "keras-bert calibrate chooses one on other texts" in messages[-1])
     metrics = json.loads((out / "metrics.json").read_text())
     assert metrics["data"]["labels"] == {"light": 8, "music": 8} and metrics["valid_examples"] == 4
     card = (out / "README.md").read_text()

@@ -72,7 +72,8 @@ def test_the_threshold_has_the_best_f1_of_all(texts):
         return
 
     def f1(threshold):
-        result = score_threshold(threshold, scores, reject)
+        result = score_threshold(threshold, scores, reject, reject)
+        assert result["answered"] - result["wrong"] == sum(~reject[scores >= threshold])
         in_scope = metrics.recall_score(~reject, scores >= threshold)
         assert result["rejected_in_scope"] == pytest.approx(1 - in_scope, abs=1e-12)
         return 2 * result["precision"] * result["recall"] / max(result["precision"] + result["recall"], 1e-9)

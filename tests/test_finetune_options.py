@@ -116,10 +116,10 @@ UNEQUAL = {
 
 
 @pytest.mark.parametrize("case,batch_size,steps,more", [
-    ("tag", 2, 3, {}), ("classify", 2, 3, {}), ("regress", 4, 6, {}), ("embed", 4, 2, {}),
-    *(pytest.param(*row, marks=pytest.mark.slow("gradients that a graph accumulates")) for row in (
+    ("tag", 2, 3, {}), ("classify", 2, 3, {}),
+    *(pytest.param(*row, marks=pytest.mark.slow("gradients that a graph or a task accumulates")) for row in (
         ("classify", 2, 3, {"pack": True}), ("tag windows", 4, 6, {}), ("multilabel", 4, 2, {}), ("rerank", 4, 2, {}),
-        ("choice", 4, 2, {}), ("span", 4, 2, {})))])
+        ("choice", 4, 2, {}), ("span", 4, 2, {}), ("regress", 4, 6, {}), ("embed", 4, 2, {})))])
 def test_accumulated_batches_of_any_split_are_one_larger(tmp_path, calm, case, batch_size, steps, more):
     """Also packed in a graph, as in plain batches eagerly, and with a last step of fewer texts."""
     rows, options = UNEQUAL[case]

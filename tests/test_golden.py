@@ -221,8 +221,13 @@ def test_unfinished_runs_continue(unpacked, artifact, monkeypatch, capsys, eager
     assert_answers(artifact, outputs | {"history": metrics["history"]}, answers)
 
 
+SLOW = pytest.mark.slow("a graph of an older version that TensorFlow alone cannot run")
+
+
 # Compiled by XLA, an encoder is the plain one for a HubLayer, and each call takes a second.
-@pytest.mark.parametrize("artifact", [artifact for artifact in of("encoders") if not artifact.endswith("/jit_compile")])
+@pytest.mark.parametrize("artifact", [
+    artifact if artifact.endswith("/plain") else pytest.param(artifact, marks=SLOW)
+    for artifact in of("encoders") if not artifact.endswith("/jit_compile")])
 def test_hub_layers_answer_and_train(unpacked, artifact):
     inputs, answers = record(artifact)
     layer = HubLayer(unpacked(artifact) / inputs["path"], trainable=True)
@@ -240,9 +245,6 @@ def test_hub_layers_answer_and_train(unpacked, artifact):
 # Calls of what the plain encoder, the model of intents or that of pairs of the same version calls, too.
 LEFT_OUT = {"jit_compile": ("list", "serving_default"), "mlm": ("gradient_norms",)}
 EXPLAINED = "intent", "classify"
-# Of the first version, the one that TensorFlow would stop supporting first.
-QUICK = "0.1/encoders/plain", "0.1/preprocessors/preprocessor", "0.1/text_models/intent"
-SLOW = pytest.mark.slow("a graph of an older version that TensorFlow alone cannot run")
 
 
 def left_out(artifact):
@@ -250,8 +252,8 @@ def left_out(artifact):
     return LEFT_OUT.get(name, ("explain",) if kind == "text_models" and name not in EXPLAINED else ())
 
 
-@pytest.mark.parametrize("artifact", [
-    artifact if artifact in QUICK else pytest.param(artifact, marks=SLOW) for artifact in of(*golden_calls.CALLS)])
+@SLOW
+@pytest.mark.parametrize("artifact", of(*golden_calls.CALLS))
 def test_saved_models_answer_without_keras_bert(tensorflow_alone, artifact):
     answers = record(artifact)[1]
     for name in left_out(artifact):

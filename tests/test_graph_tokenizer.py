@@ -3,11 +3,7 @@
 import dataclasses
 import functools
 import itertools
-import os
-import pathlib
 import random
-import subprocess
-import sys
 import unicodedata
 
 import hypothesis
@@ -211,19 +207,6 @@ def test_surrogates_are_deleted_characters():
             text, text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")))
         for field in dataclasses.fields(got):
             assert getattr(got, field.name).tolist() == getattr(expected, field.name).tolist()
-
-
-def test_neither_tensorflow_nor_keras_is_imported(tmp_path):
-    for package in "tensorflow", "keras":
-        (tmp_path / f"{package}.py").write_text("raise ImportError")
-    program = """from keras_bert.text.offsets import tokens_with_offsets
-from keras_bert.text import BertTokenizer
-tokens, = tokens_with_offsets(["a e\u0301"], BertTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "e"]))
-print(tokens.ids, tokens.starts, tokens.ends, tokens.firsts)"""
-    paths = os.pathsep.join(map(str, (tmp_path, pathlib.Path(__file__).parents[1])))
-    done = subprocess.run([sys.executable, "-c", program], text=True, capture_output=True,
-                          env=os.environ | {"PYTHONPATH": paths})
-    assert (done.stdout, done.stderr) == ("[4 5] [0 2] [1 3] [0 1]\n", "")
 
 
 @pytest.mark.parametrize("text,offsets", [

@@ -186,8 +186,8 @@ def test_card_tells_the_metrics():
     assert "![confusions](confusions.png)" in card and card.count("![") == 1
     assert "```\nkeras-bert finetune --train=train.tsv --valid=data/valid.tsv\n```" in card
     assert "on the 600 of 633 validation texts that are in scope, after epoch 3 of 4" in card
-    assert ("\n\n## Threshold\n\n- threshold: 0.4242: rejects 11.4% of the texts in scope and 71.7% of the 33 out of "
-            "scope, with precision 0.8182; of the 540 answers in scope, 21 are wrong; measured on the") in card
+    assert ("\n- threshold: 0.4242: rejects 11.4% of the texts in scope and 71.7% of the 33 out of scope, with "
+            "precision 0.8182; of the 540 answers that reach it, 21 are wrong; measured on the validation ") in card
     assert "30 classes" in card
     found = tables(card)
     assert [float(value) for _, value in found["Scores"]] == pytest.approx(

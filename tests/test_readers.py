@@ -96,6 +96,7 @@ def test_blank_lines_take_no_memory(tmp_path):
         tracemalloc.stop()
 
 
+@pytest.mark.slow("memory that grows with the rows")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_does_not_grow_with_the_rows(tmp_path):
     """Measured in a process of its own, because pyarrow's memory is not Python's: each file twice, the second time with

@@ -166,6 +166,7 @@ def test_the_table_is_unicode_14():
 UNIFORM = [(0x3400, 0x9fff), (0xac00, 0xd7a3), (0xe000, 0xf8ff), (0x17000, 0x1afff), (0x20000, 0x10ffff)]
 
 
+@pytest.mark.slow("a character of which another Python makes something else")
 @pytest.mark.parametrize("text,left_out,digest", [
     ("{}", [], "76ebcd6a7c9eec56bc24569f91bcc1bb102e5287eab7f01ee0380d4bc58c3fdf"),
     # A character within a final sigma's context, and among marks that change places around it.

@@ -102,8 +102,8 @@ def test_the_outputs_of_a_request_are_limited_before_they_are_computed(tmp_path)
     assert error.value.status == 413 and len(calls) < 10
     calls.clear()
     model._split_texts = {"word_weights"}  # as if it split long texts
-    with pytest.raises(RequestError, match="row 1 has about 37674 tokens, those of the text without each of its words; "
-                                           "at most 16512 are allowed"):
+    with pytest.raises(RequestError, match="row 1 would be about 37674 tokens: the text once more for each of its "
+                                           "words; at most 16512 are allowed"):
         asyncio.run(predict("word_weights", text=np.array([b"a " * 272], object)))
     old = write_function(tmp_path / "old", explain=lambda text, layers: {"tokens": text})  # as version 0.3 wrote it
     (old / "assets").mkdir(exist_ok=True)

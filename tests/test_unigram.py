@@ -46,7 +46,7 @@ PLAIN = [*TEXTS[:200], "  날씨  알려줘 ", " ", "오늘 \n날씨"]  # in NFC
 KOBERT, XLM_R = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"], ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
 SETTINGS = dict(zip(["pad_token", "unk_token", "cls_token", "sep_token", "mask_token"], XLM_R))
 ORIGINAL = {ord(stand_in): space for space, stand_in in STAND_INS.items() if stand_in != "\ufdef"}
-BOTH = [(name, splits) for name in ("nfkc", "identity") for splits in (False, True)]
+BOTH = [("nfkc", False), ("identity", True)]  # and, for every character, ("nfkc", True)
 
 
 @functools.cache
@@ -55,17 +55,20 @@ def model_of(name):
 
 
 @functools.cache
-def both(name, splits_white_space=False):
-    """The tokenizer with the ids of sentencepiece, and its graph."""
+def tokenizer_of(name, splits_white_space):
+    """The tokenizer with the ids of sentencepiece."""
     model, special = model_of(name), KOBERT if name == "nfkc" else ["<s>", *XLM_R[1:]]
     hidden = [index for index, kind in enumerate(model.kinds) if kind != Kind.NORMAL]
     rules = Charsmap(model.charsmap, splits_white_space)
-    return with_graph(UnigramTokenizer(model.pieces, model.scores, special, hidden, rules))
+    return UnigramTokenizer(model.pieces, model.scores, special, hidden, rules)
+
+
+both = functools.cache(lambda *model: with_graph(tokenizer_of(*model)))  # the tokenizer and its graph
 
 
 @pytest.mark.parametrize("name", ["nfkc", "identity"])
 def test_sentencepiece(name):
-    tokenizer, recorded = both(name)[0], RECORDED[name]
+    tokenizer, recorded = tokenizer_of(name, False), RECORDED[name]
     found, total = tokenizer.ids(TEXTS), lambda ids: tokenizer.scores[ids].sum()
     others = [number for number, (ids, expected) in enumerate(zip(found, recorded["ids"], strict=True))
               if ids != expected]
@@ -101,13 +104,14 @@ def test_graph_of_every_character(splits):
 
 @pytest.mark.parametrize("texts", [[], ["", "a", ""], 64 * [""], TEXTS[:1], TEXTS[-63:], TEXTS[200:265]], ids=len)
 def test_batches(texts):
-    tokenizer, graph = both("nfkc")
+    tokenizer, graph = both("nfkc", False)
     assert run(graph, texts)[0] == tokenizer.ids(texts)
 
 
+@pytest.mark.slow("time that grows with the square of a word")
 def test_words_of_20000_characters():
     for unit in "ㅋ", "a", "가나다", "\U0001fae8":
-        assert_same_offsets(*both("nfkc"), [unit * 20_000, "a b"])
+        assert_same_offsets(*both("nfkc", False), [unit * 20_000, "a b"])
 
 
 def test_unknown_characters_score_10_less_than_the_worst_piece_of_texts():
@@ -118,14 +122,14 @@ def test_unknown_characters_score_10_less_than_the_worst_piece_of_texts():
 
 
 def test_surrogates_become_the_replacement_character():
-    for tokenizer, _ in map(both, ("nfkc", "identity")):
+    for tokenizer in itertools.starmap(tokenizer_of, BOTH):
         assert tokenizer.ids(["a\ud800b", "\udfff"]) == tokenizer.ids(["a\ufffdb", "\ufffd"])
 
 
 @pytest.mark.parametrize("name,splits", BOTH)
 def test_offsets(name, splits):
     """They are in order; and a token's part of the text is its piece, where no rule joins characters."""
-    tokenizer, _ = both(name, splits)
+    tokenizer = tokenizer_of(name, splits)
     for text, tokens in zip(TEXTS, tokens_with_offsets(TEXTS, tokenizer), strict=True):
         spans = [*zip(tokens.starts.tolist(), tokens.ends.tolist())]
         assert sorted(spans) == spans and all(0 <= start <= end <= len(text) for start, end in spans), ascii(text)
@@ -215,9 +219,9 @@ def layout(request, tmp_path):
 def test_layouts(layout, tmp_path):
     tokenizer, name, special, separators, has_segments = layout
     ids = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
-    pieces = [special[1] if index == both(name)[0].unk_id else piece
+    pieces = [special[1] if index == tokenizer_of(name, False).unk_id else piece
               for index, piece in enumerate(model_of(name).pieces)]
-    expected = both(name, tokenizer.rules.splits_white_space)[0].ids(TEXTS)
+    expected = tokenizer_of(name, tokenizer.rules.splits_white_space).ids(TEXTS)
     for text, found, recorded in zip(TEXTS, tokenizer.ids(TEXTS), expected, strict=True):
         assert found == [ids[pieces[index]] for index in recorded], ascii(text)
     assert [tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id, tokenizer.mask_id] == [
@@ -366,7 +370,7 @@ def test_tasks(layout, task, tmp_path):
 
 def test_tags_of_characters():
     """Each character has one tag, also where U+2581 before a word is a token of its own, whatever follows it has."""
-    tokenizer = both("nfkc")[0]
+    tokenizer = tokenizer_of("nfkc", False)
     entities = [{"start": 0, "end": 2, "label": "x"}, {"start": 3, "end": 5, "label": "y"}]
     rows = Rows("data", [{"text": "서울 뷁뷁 가", "entities": entities}, {"text": "the ab", "entities": []}])
     assert META in tokenizer.tokenize("서울 뷁뷁 가")
@@ -381,7 +385,7 @@ def test_tags_of_characters():
 
 
 def test_windows_and_questions_need_room_for_two_separators():
-    tokenizer = both("identity")[0]
+    tokenizer = tokenizer_of("identity", False)
     assert tokenizer.separators == 2
     for task in Rerank(max_length=6, doc_stride=1), Span(max_length=6):
         task.check_tokenizer(tokenizer)
@@ -393,7 +397,7 @@ def test_windows_and_questions_need_room_for_two_separators():
 
 
 def test_words_are_masked_whole():
-    tokenizer = both("nfkc")[0]
+    tokenizer = tokenizer_of("nfkc", False)
     ids = np.array([[tokenizer.cls_id, *tokenizer.ids([" ".join(PLAIN)])[0][:400], tokenizer.sep_id]], np.int32)
     special = ids[0] < len(KOBERT)
     starts = np.char.startswith(np.array(tokenizer.vocabulary)[ids[0]], META) | special

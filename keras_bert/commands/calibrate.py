@@ -1,13 +1,13 @@
 """`keras-bert calibrate`."""
 
 import os
-import sys
 from typing import TYPE_CHECKING, Any, Unpack
 
-from keras_bert.arguments import Normalization, ScoreColumns, Seed, check_rules, not_none
+from keras_bert.arguments import MaxError, Normalization, Probability, ScoreColumns, Seed, not_none
 from keras_bert.errors import InputError
-from keras_bert.files.json_files import read_object
+from keras_bert.files.json_files import Record, read_object
 from keras_bert.files.paths import check_model_folder, check_readable
+from keras_bert.terminal import print_error
 
 if TYPE_CHECKING:  # for NumPy, which takes time to import
     from keras_bert.inference.task_model import TaskModel
@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # for NumPy, which takes time to import
 EXAMPLE = "keras-bert calibrate --model=my_model --data=new.tsv --max_error=0.02"
 
 
-def run(model: str, data: str | None = None, temperature_data: str | None = None, max_error: float | None = None,
-        threshold: float | None = None, seed: Seed = 0, normalization: Normalization | None = None,
+def run(model: str, data: str | None = None, temperature_data: str | None = None, max_error: MaxError | None = None,
+        threshold: Probability | None = None, seed: Seed = 0, normalization: Normalization | None = None,
         **named: Unpack[ScoreColumns]) -> None:
     """Choose the threshold from which on a classifier's answers are used, for instance by a bound on the errors.
 
@@ -40,7 +40,8 @@ def run(model: str, data: str | None = None, temperature_data: str | None = None
             intent model.
     """
     check_model_folder(model)
-    check_rules(("data", data, "a labelled file, or left out with --threshold", (data is None) != (threshold is None)))
+    if (data is None) == (threshold is None):
+        raise InputError("pass --data=FILE or --threshold=X, and not both")
     given, columns = not_none(data=data, temperature_data=temperature_data), not_none(**named)
     check_readable(*given.values())
     from keras_bert.inference.answering import load_task_model
@@ -57,21 +58,22 @@ def run(model: str, data: str | None = None, temperature_data: str | None = None
 
 
 def _warn_of_seen(tuned: "TaskModel", model: str, path: str, columns: dict[str, Any]) -> None:
-    """Warns if texts of a file were in the training or validation file, as far as these are where they were."""
-    metrics = os.path.join(model, "metrics.json")
-    arguments = read_object(metrics)["arguments"] if os.path.exists(metrics) else {}
-    files = [file for file in map(arguments.get, ("train", "valid")) if file and os.path.exists(file)]
+    """Warns if texts of a file were in the training or validation file, or if these are not where they were."""
+    same = tuned.task.same_texts(tuned.tokenizer)
+
+    def keys(file: str, **given: Any) -> list[tuple]:
+        return tuned.task.groups(list(tuned.iterate(file, **given)), same)
+
+    new = keys(path, **{name: value for name, value in columns.items() if name != "out_of_scope_label"})
     try:
-        same = tuned.task.same_texts(tuned.tokenizer)
-        read = {name: value for name, value in columns.items() if name != "out_of_scope_label"}
-        trained = not_none(data_format=arguments.get("data_format"))
-        known, new = (tuned.task.groups([example for file in some for example in tuned.iterate(file, **given)], same)
-                      for some, given in ((files, trained), ([path], read)))
-    except InputError:  # the file has another content now
-        files = []
-    if not files:
-        print(f"{path}: whether texts have trained the model is unknown: the training file is not there",
-              file=sys.stderr)
-    elif count := sum(map({*known}.__contains__, new)):
-        print(f"{path}: {count:,} of {len(new):,} texts have trained the model or chosen its epoch, so that errors on "
-              "them are rarer than on new texts; pass other ones", file=sys.stderr)
+        arguments = Record(model, "", read_object(os.path.join(model, "metrics.json"))).get("arguments", dict)
+        known = {key for name in ("train", "valid") if (file := arguments.get(name))
+                 for key in keys(file, **not_none(data_format=arguments.get("data_format")))}
+    except InputError as error:  # a LiteRT folder has no metrics.json
+        return print_error(f"{path}: make sure that these texts did not train the model, which is unknown: {error}")
+    if count := sum(map(known.__contains__, new)):
+        found = (f"{path}: {count:,} of {len(new):,} texts were in the training or validation file; errors on them are "
+                 "rarer than on new texts")
+        if 2 * count > len(new):
+            raise InputError(f"{found}; pass texts that the model has not seen")
+        print_error(found)

@@ -46,9 +46,9 @@ def write_digests(folder: Path, digests: str = DIGESTS) -> None:
 
 
 def renew_digest(folder: Path, name: str) -> None:
-    """Writes the digest of a changed file to `DIGESTS`, if that has one of it."""
-    digests = read_object(path := os.path.join(folder, DIGESTS))
-    if name in digests:
+    """Writes the digest of a changed file to `DIGESTS`, if a folder has that, with one of it."""
+    path = os.path.join(folder, DIGESTS)
+    if name in (digests := read_object(path) if os.path.exists(path) else {}):
         write_json(path, digests | {name: file_digest(os.path.join(folder, name))})
 
 

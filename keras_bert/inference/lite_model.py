@@ -16,7 +16,7 @@ from keras_bert.arguments import Count, Path, check
 from keras_bert.config import BertConfig
 from keras_bert.data.batches import ChoiceBatches
 from keras_bert.errors import InputError
-from keras_bert.files.digests import check_files, renew_digest
+from keras_bert.files.digests import check_files
 from keras_bert.inference import served_model
 from keras_bert.inference.served_model import DEFAULT, STRING, RequestError, ServedModel, Signature, Spec
 from keras_bert.inference.task_model import TaskModel
@@ -89,10 +89,6 @@ class LiteModel(TaskModel):
             raise InputError(f"{os.fspath(folder)}: {self.tokenizer.files[0]} must have at most vocab_size ({size}) "
                              f"tokens; got {len(self.tokenizer.vocabulary)}; export the model again")
         check_files(folder, ("labels.json", *self.tokenizer.files, "bert_config.json", SETTINGS))
-
-    def save_settings(self, folder: Path) -> None:
-        super().save_settings(folder)
-        renew_digest(folder, SETTINGS)
 
     @property
     def runtime(self) -> str:
@@ -240,7 +236,7 @@ class LiteRTModel(ServedModel):
 
 def _signature(task: Task, hidden_size: int, outputs: dict[str, tuple[type, str]] | None = None) -> Signature:
     """Returns the signature of `outputs`, by default the task's."""
-    sizes = {"L": word_weights.output_size(task), "H": hidden_size}
+    sizes = {"L": word_weights.output_size(task) if outputs else len(getattr(task, "labels", [])), "H": hidden_size}
     return Signature(
         {name: Spec(STRING, (None, None) if name == "choices" else (None,)) for name in sorted(task.inputs)},
         {name: Spec(STRING if dtype is str else np.dtype(dtype), tuple(map(sizes.get, axes)))

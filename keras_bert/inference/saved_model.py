@@ -77,6 +77,8 @@ class SavedModel(ServedModel):
                 config=self._config, labels=_asset(path, "labels.json", []), vocabulary=tokens, timeout_s=timeout_s,
                 display=mark["display"] if mark.get("display") in typing.get_args(Display) else _display(signatures),
                 threshold=self.task.get("threshold") if isinstance(self.task, dict) else None)
+            if isinstance(self.task, dict) and isinstance(length := self.task.get("max_length"), int):
+                self.max_length = length  # at which texts are truncated
             self.is_unmarked = bool(self._config and tokens and not marked)
             if warm_up:
                 self.warm_up()

@@ -16,7 +16,7 @@ from keras_bert.data.tables import Rows, check_columns
 from keras_bert.errors import InputError, InputWarning, MissingColumn, Option, UnknownSuffix
 from keras_bert.inference.card import rewrite_card
 from keras_bert.tasks import TASKS, Classify, Embed, Encoded, MultiLabel, Task, WordWeight, save_settings, tasks_with
-from keras_bert.tasks.calibration import Calibration, MaxError, Probability, halves, recalibrated
+from keras_bert.tasks.calibration import describe_repeats, halves, recalibrated
 from keras_bert.tasks.word_weights import weigh
 from keras_bert.text import Tokenizer
 
@@ -178,7 +178,8 @@ class TaskModel(abc.ABC):
         return self.score(self.encode(data, **columns))[0]
 
     def calibrate(self, data: Data | None = None, *, temperature_data: Data | None = None,
-                  max_error: MaxError | None = None, threshold: Probability | None = None, seed: arguments.Seed = 0,
+                  max_error: arguments.MaxError | None = None,
+                  threshold: arguments.Probability | None = None, seed: arguments.Seed = 0,
                   **columns: Unpack[ScoreColumns]) -> Self:
         """Returns a copy whose scores are closer to probabilities, or with other thresholds: the lowest one at which a
         bound on the errors holds, one set by hand, or those that are best on labelled data. `save_settings` writes
@@ -204,29 +205,32 @@ class TaskModel(abc.ABC):
         """
         task, given = self.task, not_none(temperature_data=temperature_data, max_error=max_error, threshold=threshold)
         check(TaskModel.calibrate, {"seed": seed, **given})
-        if not (isinstance(task, Classify) if given else task.has_threshold):
-            raise InputError(
-                "the tasks classify and intent take ", Option("max_error"), ", ", Option("temperature_data"), " or a ",
-                Option("threshold"), "; only intent and multilabel choose thresholds without; this model is of the "
-                f"task {task.name}")
-        alone = data is temperature_data is max_error is None
+        if not isinstance(task, Classify) and (given or not task.has_threshold):
+            names = ["classify and intent take ", Option(next(iter(given)))] if given else [
+                "classify, intent and multilabel can be calibrated"]
+            raise InputError("only the tasks ", *names, f"; this model is of the task {task.name}")
+        if not given and not task.has_threshold:
+            raise InputError("a model of the task classify needs a ", Option("max_error"), ", ",
+                             Option("temperature_data"), " or a ", Option("threshold"))
+        alone = data is temperature_data is max_error is None and not not_none(**columns)
         arguments.check_rules(("threshold", threshold, "the only argument", threshold is None or alone),
-                    ("data", data, "labelled data", threshold is not None or data is not None))
+                              ("data", data, ["labelled data, or left out with a ", Option("threshold")],
+                               threshold is not None or data is not None))
         if threshold is not None:
-            return self.with_task(dataclasses.replace(cast(Any, task), threshold=threshold,
-                                                      calibration=Calibration("hand")))
+            return self.with_task(cast(Classify, task).with_threshold(threshold, "hand"))
         encoded = self.encode(cast(Data, data), **columns)
+        total = len(encoded.examples)
         if not given:
             return self.score(encoded, choose_threshold=True)[1]
         if temperature_data is not None:
             fit = self.encode(temperature_data, **columns)
         else:
-            of_fit, of_data = halves(task, encoded.examples, seed)
-            for half in (of_fit, of_data):
-                task.check("data", half, columns.get("out_of_scope_label"))
-            fit, encoded = (task.encode(half, self.tokenizer) for half in (of_fit, of_data))
+            fit, encoded = (task.encode(half, self.tokenizer) for half in halves(
+                cast(Classify, task), encoded.examples, seed))
+        if line := describe_repeats(task, fit.examples, encoded.examples):
+            warnings.warn(InputWarning(f"data: {line}"), stacklevel=2)
         return self.with_task(recalibrated(cast(Classify, task), self.runtime, (fit, self.outputs(fit)),
-                                           (encoded, self.outputs(encoded)), max_error))
+                                           (encoded, self.outputs(encoded)), max_error, total))
 
     def encode(self, data: Data, *, data_format: str | None = None, text_column: str | None = None,
                text_pair_column: str | None = None, label_column: str | None = None,

@@ -114,7 +114,7 @@ def write_response(outputs: Arrays, rows: int | None = None, classes: bytes = b"
     the same float32 or float64; NaN and infinities, which JSON lacks, are null (TensorFlow Serving writes NaN). In
     strings, bytes that are not UTF-8 become U+FFFD, but outputs whose name ends in `_bytes` are base64. `rows` is the
     number of rows ("instances") of the request, None if it had columns ("inputs"); raises a `RequestError` if the
-    outputs have another. `classes` are the names of the classes, JSON; rows with probabilities get them, too."""
+    outputs have another. `classes` are their names, JSON, for rows with a number for each class."""
     if rows is not None and {array.shape[:1] for array in outputs.values()} != {(rows,)}:
         raise RequestError(
             400, "the outputs do not have one row for each instance: ask with inputs instead of instances")
@@ -124,7 +124,7 @@ def write_response(outputs: Arrays, rows: int | None = None, classes: bytes = b"
         return b'{"outputs":%b}' % dump(value)
     items = zip(*columns.values())
     values = (row[0] for row in items) if len(columns) == 1 else (dict(zip(columns, row)) for row in items)
-    beside = b',"classes":%b' % classes if classes and "probabilities" in columns else b""
+    beside = b',"classes":%b' % classes if classes and {"probabilities", "word_weight"} & {*columns} else b""
     return b'{"predictions":[%b]%b}' % (b",".join(map(dump, values)), beside)
 
 

@@ -81,9 +81,9 @@ class LoadedVersion:
         again, most = self.model.leaves_out_words(signature), self.model.max_values * len(inputs)
         longest, limit = int(tokens.max(initial=0)), max(limit * len(inputs), most * (most + 1) if again else most)
         if longest > limit:
-            raise RequestError(
-                413, f"row {np.argmax(tokens) + 1} has about {longest} tokens"
-                     f"{', those of the text without each of its words' * again}; at most {limit} are allowed")
+            found = f"would be about {longest} tokens: the text once more for each of its words" if again else (
+                f"has about {longest} tokens")
+            raise RequestError(413, f"row {np.argmax(tokens) + 1} {found}; at most {limit} are allowed")
         self._check_output(self.model.count_attention(inputs, longest), rows, rows)
         return self.model.split(signature, inputs, tokens, self._batch_tokens)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, get_args
 from keras_bert.arguments import Path, check, did_you_mean
 from keras_bert.data.tables import Rows
 from keras_bert.errors import InputError, MissingColumn, Option
+from keras_bert.files.digests import renew_digest
 from keras_bert.files.json_files import Record, read_json, read_object, write_json
 from keras_bert.files.paths import at
 from keras_bert.tasks.base import Answers, Card, Display, Encoded, Task, run_model
@@ -102,6 +103,7 @@ def read_examples(task: type[Task], path: Path | Rows, **columns: Any) -> list:
 def save_settings(task: Task, columns: dict[str, Any], folder: Path) -> None:
     """Writes a task's labels, and its other fields with the columns of its training data, see `TaskModel`."""
     write_settings(task.settings() | ({"columns": columns} if columns else {}), folder)
+    renew_digest(folder, SETTINGS)
 
 
 def write_settings(settings: dict[str, Any], folder: Path, file: str = SETTINGS) -> None:

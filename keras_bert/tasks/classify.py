@@ -3,16 +3,23 @@
 import dataclasses
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 
-from keras_bert.arguments import Path, Positive, check, not_none
+from keras_bert.arguments import Path, check, not_none
 from keras_bert.data.examples import Example, in_order, iterate_examples
 from keras_bert.data.tables import Rows, escaped
 from keras_bert.errors import InputError, Option
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Windows, best_threshold, log_softmax
-from keras_bert.tasks.calibration import Calibration, calibration_bins, calibration_error, tempered
+from keras_bert.tasks.calibration import (
+    Calibration,
+    Temperature,
+    Threshold,
+    calibration_bins,
+    calibration_error,
+    tempered,
+)
 from keras_bert.tasks.windows import WindowTask, aggregated
 from keras_bert.text import Tokenizer
 from keras_bert.types import Encoder, Head, Tensor
@@ -196,8 +203,8 @@ class Classify(LabelTask):
         calibration: `Calibration`, what `calibrate` set; None if the threshold is the best one for texts out of scope.
     """
 
-    threshold: float | None = None
-    temperature: Positive = 1.0
+    threshold: Threshold | None = None
+    temperature: Temperature = 1.0
     calibration: Calibration | dict | None = None
 
     name, main, output, activation, display = "classify", "accuracy", "label", "softmax", "label"
@@ -283,38 +290,41 @@ class Classify(LabelTask):
         labels, scores = map(list, zip(*self.ranked(probabilities, top_k)))
         return Prediction(labels, scores, in_scope)
 
-    def scoped(self, encoded: Encoded, outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the classes of the texts that are in scope, int [texts], and their probabilities."""
-        in_scope = encoded.text_targets >= 0
-        return encoded.text_targets[in_scope], self.probabilities(encoded, outputs)[in_scope]
-
-    def judged(self, encoded: Encoded, outputs: Outputs) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the score of each answer, float32 [texts], and whether it is wrong: bool [texts]."""
-        probabilities = self.probabilities(encoded, outputs)
-        return probabilities.max(1), probabilities.argmax(1) != encoded.text_targets
-
     def describe_thresholds(self) -> list[str]:
         found, lines = cast(Calibration, self.calibration or Calibration()), list[str]()
         if found.error_after is not None:
             lines.append(f"temperature: {self.temperature:g}; expected calibration error {found.error_after:.4f}, "
                          f"without the temperature {found.error_before:.4f}")
+        elif self.temperature != 1:
+            lines.append(f"temperature: {self.temperature:g}")
         if self.threshold is not None:
-            lines.append(f"threshold: {self.threshold:.4f}, {found.describe()}")
+            lines.append(f"threshold: {self.threshold:.7g}, {found.describe()}")
         return lines
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module; `out_of_scope`, the scores of `score_threshold`,
         or None if there is no threshold; and `risk_coverage`, see there."""
-        targets, probabilities = self.scoped(encoded, outputs)
-        scores, is_wrong = self.judged(encoded, outputs)
-        rejection = None if self.threshold is None else score_threshold(
-            self.threshold, scores, encoded.text_targets < 0, is_wrong)
-        return score(self.labels, probabilities, targets) | {
+        targets, probabilities = encoded.text_targets, self.probabilities(encoded, outputs)
+        in_scope, scores, is_wrong = targets >= 0, probabilities.max(1), probabilities.argmax(1) != targets
+        rejection = None if self.threshold is None else score_threshold(self.threshold, scores, ~in_scope, is_wrong)
+        return score(self.labels, probabilities[in_scope], targets[in_scope]) | {
             "out_of_scope": rejection, "risk_coverage": risk_coverage(scores, is_wrong)}
 
     def settings(self) -> dict[str, Any]:
-        unset = {"temperature": 1.0, "calibration": None}  # which version 0.3 does not know
-        return {name: value for name, value in super().settings().items() if unset.get(name, self) != value}
+        settings = super().settings()
+        settings["calibration"] = not_none(**(settings["calibration"] or {}))
+        for name, default in (("temperature", 1.0), ("calibration", {})):  # which version 0.3 does not know
+            if settings[name] == default:
+                del settings[name]
+        return settings
+
+    def with_threshold(self, threshold: float, by: Literal["max_error", "hand"] | None = None, **found: Any) -> Self:
+        """Returns the task with another threshold and what is known of it, see `Calibration`. What is known of the
+        temperature stays."""
+        before = cast(Calibration, self.calibration or Calibration())
+        calibration = Calibration(by, **found, error_before=before.error_before, error_after=before.error_after)
+        return dataclasses.replace(self, threshold=threshold,
+                                   calibration=None if calibration == Calibration() else calibration)
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Prediction:
         answer = self._prediction(np.array(row["probabilities"]), top_k)
@@ -353,4 +363,4 @@ class Intent(Classify):
         if not out_of_scope.any():
             return self
         scores = self.probabilities(encoded, outputs).max(1)
-        return dataclasses.replace(self, threshold=best_threshold(scores, out_of_scope, np.inf), calibration=None)
+        return self.with_threshold(best_threshold(scores, out_of_scope, np.inf))

@@ -198,7 +198,7 @@ class MultiLabel(LabelTask):
             best_threshold(scores, right, 0.0) if right.any() else before for scores, right, before in columns])
 
     def describe_thresholds(self) -> list[str]:
-        return ["thresholds: chosen after the training, for the best F1 of each label; settings.json has them"]
+        return ["thresholds: in settings.json, those with the best F1 of each label on the texts that chose them"]
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns the scores of the function `score` in this module; `loss`; and `thresholds_chosen_here`: True if the

@@ -32,7 +32,7 @@ def describe_threshold(scope: dict[str, Any]) -> str:
     if scope["texts"]:
         rejected += (f" and {scope['recall']:.1%} of the {scope['texts']:,} out of scope, with precision "
                      f"{scope['precision']:.4f}")
-    return (f"{scope['threshold']:.4f}: rejects {rejected}; of the {scope['answered']:,} answers in scope, "
+    return (f"{scope['threshold']:.4f}: rejects {rejected}; of the {scope['answered']:,} answers that reach it, "
             f"{scope['wrong']:,} are wrong")
 
 

@@ -5,12 +5,13 @@ word_weights_graph.py; tests/test_word_weights.py compares both with one predict
 A word is a run of characters that are not `SPACES`. A variant of an input has the same texts without one word. The
 weight of a word for an output is the output of the input minus that of the variant: positive if the word speaks for it.
 A text's words after the first `Task.tokens_read`, or before the last ones if it is truncated on the left, are not read
-by the model. They have the weight 0."""
+by the model. They have the weight 0. This takes each word for at least one token, which those of characters that the
+tokenizer removes are not."""
 
 import dataclasses
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -23,6 +24,7 @@ OUTPUTS: dict[str, tuple[type, str]] = {"word_start": (np.int32, "BW"), "word_en
                                         "word_segment": (np.int32, "BW"), "word_weight": (np.float32, "BWL")}
 # What the rules of tokenizers take for a space, by the number of bytes in UTF-8.
 SPACES = {1: r" \t\n\r", 2: "\u00a0", 3: "\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"}
+_CHARACTERS = 2**18  # of the variants that are answered at a time
 _WORD = re.compile(f"[^{''.join(SPACES.values())}]+")
 
 
@@ -40,7 +42,8 @@ class WordWeight:
 
 def output_size(task: Task) -> int:
     """Returns the number of outputs that have weights: one for each label, or 1 if the answer is a number."""
-    return len(getattr(task, "labels", "1"))
+    _, axes = task.exported_outputs[task.weighed]
+    return len(cast(Any, task).labels) if "L" in axes else 1
 
 
 def find_words(text: str) -> list[tuple[int, int]]:
@@ -66,9 +69,11 @@ def weigh(task: Task, tokenizer: Tokenizer, texts: Sequence[str],
         read += [skipped <= number < skipped + most for number in range(len(found))]
     variants = [[part[:start] + part[end:] if number == segment else part for number, part in enumerate(texts)]
                 for (start, end, segment), is_read in zip(words, read) if is_read]
-    encoded = task.encode([task.example(*parts) for parts in [texts, *variants]], tokenizer)
-    values = np.array([row[task.weighed] for row in task.exported_rows(encoded, outputs(encoded))], np.float32)
-    values = values.reshape(len(variants) + 1, output_size(task))
+    found, size = [], max(1, _CHARACTERS // max(1, sum(map(len, texts))))
+    for begin in range(0, len(variants) + 1, size):
+        encoded = task.encode([task.example(*parts) for parts in [texts, *variants][begin:begin + size]], tokenizer)
+        found += [row[task.weighed] for row in task.exported_rows(encoded, outputs(encoded))]
+    values = np.array(found, np.float32).reshape(len(variants) + 1, output_size(task))
     weights = np.zeros((len(words), values.shape[1]), np.float32)
     weights[np.array(read, bool)] = values[0] - values[1:]
     positions: Any = np.array(words, np.int32).reshape(-1, 3).T

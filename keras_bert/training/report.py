@@ -35,8 +35,8 @@ def write_report(folder: str, model: FineTuned, encoded: Encoded, progress: Prog
     if isinstance(model.task, Intent):
         scope = scores["out_of_scope"]
         print("threshold:", describe_threshold(scope) if scope else
-              "none, because every validation text is in scope, so answers have no in_scope; FineTuned.calibrate or "
-              "evaluate --choose_threshold --out_of_scope_label=LABEL chooses one on other texts", file=sys.stderr)
+              "none, because every validation text is in scope, so answers have no in_scope; keras-bert calibrate "
+              "chooses one on other texts", file=sys.stderr)
     is_in_memory = IN_MEMORY in (given["train"], given.get("valid")) or isinstance(given.get("class_weights"), dict)
     metrics = {"task": model.task.name, "main": model.task.main_score(encoded.examples),
                "inputs": model.task.inputs, **scores, "best_epoch": progress.best_epoch, "history": progress.history,

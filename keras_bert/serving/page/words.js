@@ -47,9 +47,10 @@ function showLabels(scores) {
 function showWords() {
   const column = Number($("label").value);
   shown.words.forEach((word) => { word.weight = word.weights[column]; });
-  // Weights that are all next to nothing are not shaded as if they were large.
-  const most = Math.max(shown.labels ? .01 : 1e-6, ...shown.words.map(({weight}) => Math.abs(weight)));
-  shown.words.forEach((word) => { word.share = Math.abs(word.weight) / most; });
+  // Weights that are all next to nothing are not shaded.
+  const most = Math.max(...shown.words.map(({weight}) => Math.abs(weight)));
+  const counts = most >= (shown.labels ? .01 : 1e-6);
+  shown.words.forEach((word) => { word.share = counts ? Math.abs(word.weight) / most : 0; });
   $("words").replaceChildren(...Object.values(shown.texts).map((text, segment) => {
     const characters = [...text]; // offsets count code points
     const parts = [];
@@ -77,7 +78,7 @@ function makeWord(word) {
 
 /** A weight in percentage points if it is that of a probability. */
 function format(weight) {
-  const options = shown.labels ? {maximumFractionDigits: 1} : {maximumSignificantDigits: 3};
+  const options = shown.labels ? {minimumFractionDigits: 1, maximumFractionDigits: 1} : {maximumSignificantDigits: 3};
   const number = (shown.labels ? 100 * weight : weight).toLocaleString("en", {signDisplay: "exceptZero", ...options});
   return shown.labels ? `${number} points` : number;
 }
@@ -86,7 +87,8 @@ const named = ({text, weight}) => `${text} ${format(weight)}`;
 
 function showStrongest() {
   const strongest = shown.words.filter(({share}) => share >= VISIBLE).sort((a, b) => b.share - a.share);
-  $("weights").textContent = strongest.slice(0, MOST_NAMED).map(named).join(", ") || "No word counts alone.";
+  $("weights").textContent = strongest.slice(0, MOST_NAMED).map(named).join(" · ")
+    || `No word alone changes the ${shown.labels ? "probability by a point" : "answer"}.`;
 }
 
 $("label").onchange = showWords;
