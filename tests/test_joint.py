@@ -126,8 +126,8 @@ def test_the_training_loss_is_the_mean_over_texts_plus_that_over_tags(joint):
 
 
 def test_it_learns_and_its_folder_answers(pretrained, tmp_path):
-    tuned = finetune(ROWS * 12, ROWS, model=pretrained, output=tmp_path / "model", task="joint", epochs=12, batch_size=4,
-                     learning_rate=5e-3)
+    tuned = finetune(ROWS * 12, ROWS, model=pretrained, output=tmp_path / "model", task="joint", epochs=12,
+                     batch_size=4, learning_rate=5e-3)
     metrics = json.loads((tmp_path / "model/metrics.json").read_text())
     assert metrics["frame_accuracy"] > 0.7 and {"classes", "entities"} <= metrics.keys()
     assert "classes and entities of texts" in (tmp_path / "model/README.md").read_text()
@@ -138,5 +138,5 @@ def test_it_learns_and_its_folder_answers(pretrained, tmp_path):
         loaded.evaluate([(["stop"], ["O"], "new")])
     for options, message in (({"few_shot": True}, "few_shot"), ({"doc_stride": 8}, "doc_stride"),
                              ({"out_of_scope_label": "none"}, "out_of_scope_label")):
-        with pytest.raises(InputError, match=f"{message} must be left out unless the task is"):
+        with pytest.raises(InputError, match=f"{message} must be left out unless task is"):
             finetune(ROWS, ROWS, model=pretrained, output=tmp_path / "other", task="joint", **options)

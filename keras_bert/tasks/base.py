@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # it needs TensorFlow, without which a `LiteModel` answers
 Reader: TypeAlias = "graph.Reader"
 Windows: TypeAlias = "graph.Windows"
 # How the page shows an answer, and the outputs that it reads. `label`: label, score, probabilities, in_scope;
-# `labels`: labels, probabilities, holds; `value`: value; `score`: score; `entities`: word_* and entity_*; `frame`: those
-# of `label` and `entities`; `span`: answer, start, end, score; `choice`: choice, probabilities; `outputs`: any, as
+# `labels`: labels, probabilities, holds; `value`: value; `score`: score; `entities`: word_* and entity_*; `frame`:
+# those of `label` and `entities`; `span`: answer, start, end, score; `choice`: choice, probabilities; `outputs`: any, as
 # numbers.
 Display = Literal["label", "labels", "value", "score", "entities", "frame", "span", "choice", "outputs"]
 Answers = dict[str, Tensor]  # of a SavedModel, by the names of its outputs

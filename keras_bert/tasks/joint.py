@@ -114,8 +114,8 @@ class Joint(Task):
         self._tag.check(path, [example.tagged for example in examples])
         for example in examples:
             if example.label not in self.labels:
-                raise InputError(f"{path}: row {example.row}: label {escaped(example.label or '')} is not among the learned "
-                                 "labels; correct it, or train on texts with it")
+                raise InputError(f"{path}: row {example.row}: label {escaped(example.label or '')} is not among the "
+                                 "learned labels; correct it, or train on texts with it")
 
     def label(self, example: JointExample) -> Any:
         return example.label, self._tag.label(example.tagged)
