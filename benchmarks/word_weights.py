@@ -51,7 +51,7 @@ def insert(words, count, rng):
 
 
 def find_planted(texts, count):
-    """Returns the share of texts whose largest weight is that of the planted word."""
+    """Returns the share of texts in which the planted word has the largest weight."""
     rng = random.Random(0)
     texts = [text for text in texts if not {*PLANTED} & {*text.split()}]
     rng.shuffle(texts)

@@ -172,7 +172,7 @@ def test_words_are_shaded_by_their_weights_for_each_label(page):
                            ("and", "against", "-0.429"), ("x", "against", "-0.143")]
     assert [text.get_attribute("textContent") for text in page.all("#words p")] == ["🎵 abcdefg", "  집 and\u00a0x"]
     assert not page.one("#for-label").is_displayed()
-    assert page.one("#weights").text == "abcdefg +1, 🎵 +0.571, 집 -0.429, and -0.429, x -0.143"
+    assert page.one("#weights").text == "abcdefg +1 · 🎵 +0.571 · 집 -0.429 · and -0.429 · x -0.143"
     lines = [word.value_of_css_property("text-decoration-line") for word in page.all("#words .word")]
     assert lines == ["none"] * 2 + ["underline"] * 3  # without colours, too
 

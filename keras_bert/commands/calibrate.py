@@ -51,29 +51,33 @@ def run(model: str, data: str | None = None, temperature_data: str | None = None
     if calibrated.task is tuned.task:
         raise InputError(f"{data}: no threshold was chosen, because every text is in scope; pass --max_error, or texts "
                          "that are not, and name their label with --out_of_scope_label")
-    for path in given.values():
-        _warn_of_seen(tuned, model, path, columns)
+    _warn_of_seen(tuned, model, list(given.values()), columns)
     calibrated.save_settings(model)
     print(*calibrated.task.describe_thresholds(), sep="\n")
 
 
-def _warn_of_seen(tuned: "TaskModel", model: str, path: str, columns: dict[str, Any]) -> None:
-    """Warns if texts of a file were in the training or validation file, or if these are not where they were."""
+def _warn_of_seen(tuned: "TaskModel", model: str, paths: list[str], columns: dict[str, Any]) -> None:
+    """Warns if texts of files were in the training or validation file, or if these are not where they were. Raises an
+    InputError if most texts of a file were."""
+    if not paths:
+        return
     same = tuned.task.same_texts(tuned.tokenizer)
 
     def keys(file: str, **given: Any) -> list[tuple]:
         return tuned.task.groups(list(tuned.iterate(file, **given)), same)
 
-    new = keys(path, **{name: value for name, value in columns.items() if name != "out_of_scope_label"})
     try:
         arguments = Record(model, "", read_object(os.path.join(model, "metrics.json"))).get("arguments", dict)
         known = {key for name in ("train", "valid") if (file := arguments.get(name))
                  for key in keys(file, **not_none(data_format=arguments.get("data_format")))}
     except InputError as error:  # a LiteRT folder has no metrics.json
-        return print_error(f"{path}: make sure that these texts did not train the model, which is unknown: {error}")
-    if count := sum(map(known.__contains__, new)):
-        found = (f"{path}: {count:,} of {len(new):,} texts were in the training or validation file; errors on them are "
-                 "rarer than on new texts")
-        if 2 * count > len(new):
-            raise InputError(f"{found}; pass texts that the model has not seen")
-        print_error(found)
+        return print_error(f"{', '.join(paths)}: make sure that these texts did not train the model, which is unknown: "
+                           f"{error}")
+    for path in paths:
+        new = keys(path, **{name: value for name, value in columns.items() if name != "out_of_scope_label"})
+        if count := sum(map(known.__contains__, new)):
+            found = (f"{path}: {count:,} of {len(new):,} texts were in the training or validation file; errors on them "
+                     "are rarer than on new texts")
+            if 2 * count > len(new):
+                raise InputError(f"{found}; pass texts that the model has not seen")
+            print_error(found)

@@ -18,7 +18,7 @@ _MEANING = "\n\nAn answer with a score below the threshold is not `in_scope`: it
 def threshold_section(lines: Sequence[str], of_answers: bool = True) -> str:
     """Returns the section, without a line break at its end. `of_answers` says whether an answer has one threshold."""
     listed = "\n".join(f"- {line}" for line in lines)
-    return f"## Threshold\n\n{_BEGIN}\n{listed}{_MEANING * of_answers}\n{_END}"
+    return f"## Threshold\n\n{_BEGIN}\n{listed}{_MEANING if of_answers else ''}\n{_END}"
 
 
 def rewrite_card(folder: Path, task: Task) -> None:

@@ -70,14 +70,15 @@ class SavedModel(ServedModel):
             tokens = "".join(_asset(path, name, "", read=lambda file: file.read()) for name in _VOCABULARIES)
             in_json = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
             self.task: Any = mark.get("task")
+            settings = self.task if isinstance(self.task, dict) else {}
             super().__init__(
                 signatures, {name: MessageToDict(signature, **in_json) for name, signature in infos.items()},
                 row_wise=signatures.keys() & {*marked, *row_wise}, padded=marked,
                 split_texts=set(mark.get("split_texts", ())), prompt_tokens=mark.get("prompt_tokens", {}),
                 config=self._config, labels=_asset(path, "labels.json", []), vocabulary=tokens, timeout_s=timeout_s,
                 display=mark["display"] if mark.get("display") in typing.get_args(Display) else _display(signatures),
-                threshold=self.task.get("threshold") if isinstance(self.task, dict) else None)
-            if isinstance(self.task, dict) and isinstance(length := self.task.get("max_length"), int):
+                threshold=settings.get("threshold"))
+            if isinstance(length := settings.get("max_length"), int):
                 self.max_length = length  # at which texts are truncated
             self.is_unmarked = bool(self._config and tokens and not marked)
             if warm_up:

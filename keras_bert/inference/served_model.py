@@ -207,8 +207,10 @@ class ServedModel(abc.ABC):
         tokens = np.zeros(count_rows(inputs), int)
         for count in counts:
             tokens[:len(count)] += count.sum(1) * (pairs if count.shape[1] == 1 else 1)
+        if not leaves_out:
+            return tokens
         variants = np.ones_like(tokens)
-        for array in texts if leaves_out else ():
+        for array in texts:
             variants[:len(array)] += [min(len(find_words(text.decode(errors="replace"))), longest) for text in array]
         return tokens * variants
 

@@ -111,7 +111,8 @@ class TaskModel(abc.ABC):
 
         Args:
             texts, batch_size: as for `predict`.
-            label: for models with labels, the one that words count for. If None, each input's most probable one.
+            label: for models with labels, the one whose probability is compared. If None, each input's most probable
+                one.
 
         Raises:
             InputError: the task has no such answers, the label is unknown, or the texts are not as for `predict`.
@@ -186,8 +187,8 @@ class TaskModel(abc.ABC):
         them. Needs scikit-learn for a temperature or a bound.
 
         Args:
-            data: labelled data that did not train the model. With `max_error`, it measures the threshold; otherwise, it
-                chooses the best ones: for the task intent, the one that separates texts in scope from those with the
+            data: labelled data that did not train the model. With `max_error`, it measures the threshold. Otherwise, it
+                chooses the best thresholds: for the task intent, one that separates texts in scope from those with the
                 `out_of_scope_label`; for the task multilabel, one for each label. Thresholds that the data do not
                 decide stay: of an intent model if all texts are in scope, and of a label that no text has.
             temperature_data: other such data, which fits the temperature of a classifier if the expected calibration
@@ -212,7 +213,7 @@ class TaskModel(abc.ABC):
         if not given and not task.has_threshold:
             raise InputError("a model of the task classify needs a ", Option("max_error"), ", ",
                              Option("temperature_data"), " or a ", Option("threshold"))
-        alone = data is temperature_data is max_error is None and not not_none(**columns)
+        alone = not not_none(data=data, temperature_data=temperature_data, max_error=max_error, **columns)
         arguments.check_rules(("threshold", threshold, "the only argument", threshold is None or alone),
                               ("data", data, ["labelled data, or left out with a ", Option("threshold")],
                                threshold is not None or data is not None))
@@ -227,7 +228,7 @@ class TaskModel(abc.ABC):
         else:
             fit, encoded = (task.encode(half, self.tokenizer) for half in halves(
                 cast(Classify, task), encoded.examples, seed))
-        if line := describe_repeats(task, fit.examples, encoded.examples):
+        if max_error is not None and (line := describe_repeats(task, fit.examples, encoded.examples)):
             warnings.warn(InputWarning(f"data: {line}"), stacklevel=2)
         return self.with_task(recalibrated(cast(Classify, task), self.runtime, (fit, self.outputs(fit)),
                                            (encoded, self.outputs(encoded)), max_error, total))

@@ -114,7 +114,7 @@ def write_response(outputs: Arrays, rows: int | None = None, classes: bytes = b"
     the same float32 or float64; NaN and infinities, which JSON lacks, are null (TensorFlow Serving writes NaN). In
     strings, bytes that are not UTF-8 become U+FFFD, but outputs whose name ends in `_bytes` are base64. `rows` is the
     number of rows ("instances") of the request, None if it had columns ("inputs"); raises a `RequestError` if the
-    outputs have another. `classes` are their names, JSON, for rows with a number for each class."""
+    outputs have another. `classes` are the names of classes, for rows with a number for each."""
     if rows is not None and {array.shape[:1] for array in outputs.values()} != {(rows,)}:
         raise RequestError(
             400, "the outputs do not have one row for each instance: ask with inputs instead of instances")

@@ -16,7 +16,7 @@ from keras_bert.tasks.base import Encoded, Outputs, Task, require
 if TYPE_CHECKING:  # it imports this module
     from keras_bert.tasks.classify import Classify
 
-# Above all scores, if no text is in scope.
+# A threshold that rejects every text is above 1.
 Threshold = Annotated[float, Rule("from 0 to 1", lambda value: 0 <= value < 1.001)]
 Temperature = Annotated[float, Rule("above 0 and finite", lambda value: 0 < value < np.inf)]
 CONFIDENCE = 0.95
@@ -25,12 +25,12 @@ _BINS = 15  # Guo et al., 2017, section 4
 _COVERAGE, _STEP = 0.5, 0.01  # of the first threshold that is tested, and the distance to the next ones
 _DIGITS = 3  # of the distance of a threshold from 1, beyond which the scores of runtimes and batches may differ
 _LARGEST = 10.0  # temperature; the smallest is its inverse
-_USER = ("a calibration needs",)
+_USER = "a calibration needs"
 
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """What `calibrate` found, or `finetune` for texts out of scope.
+    """What `calibrate` found.
 
     Args:
         by: what set the threshold: `max_error`, a bound on the errors, or `hand`. If None, it is the best one for texts
@@ -57,7 +57,8 @@ class Calibration:
     error_after: float | None = None
 
     def __post_init__(self) -> None:
-        if self.by == "max_error" and None in list(vars(self).values())[:7]:
+        bound = self.model, self.texts, self.answered, self.wrong, self.max_error, self.confidence
+        if self.by == "max_error" and None in bound:
             raise InputError("a calibration with a bound must have all fields from model to confidence")
         if (self.error_before is None) != (self.error_after is None):
             raise InputError("a calibration must have both error_before and error_after, or none")
@@ -117,7 +118,7 @@ def fit_temperature(probabilities: np.ndarray, targets: np.ndarray) -> float:
         return float(-np.log(np.maximum(right, 1e-30)).mean())
 
     limit = np.log(_LARGEST)
-    found = require("scipy.optimize", *_USER).minimize_scalar(loss, bounds=(-limit, limit), method="bounded")
+    found = require("scipy.optimize", _USER).minimize_scalar(loss, bounds=(-limit, limit), method="bounded")
     return round(float(np.exp(found.x)), 4)
 
 
@@ -165,7 +166,7 @@ def bounded(scores: np.ndarray, is_wrong: np.ndarray, thresholds: np.ndarray, ma
     Raises an InputError if the first test fails; it says which bound holds, and how many texts it would take, of which
     the scores are a part if more were `given`."""
     given = given or len(scores)
-    stats, lowest = require("scipy.stats", *_USER), None
+    stats, lowest = require("scipy.stats", _USER), None
     for threshold in thresholds:
         answered = scores >= np.float32(threshold)
         count, wrong = int(answered.sum()), int(is_wrong[answered].sum())

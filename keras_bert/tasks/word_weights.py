@@ -3,10 +3,10 @@ and Fergus, 2014; Li et al., 2016, https://arxiv.org/abs/1612.08220). In NumPy h
 word_weights_graph.py; tests/test_word_weights.py compares both with one prediction for each word.
 
 A word is a run of characters that are not `SPACES`. A variant of an input has the same texts without one word. The
-weight of a word for an output is the output of the input minus that of the variant: positive if the word speaks for it.
-A text's words after the first `Task.tokens_read`, or before the last ones if it is truncated on the left, are not read
-by the model. They have the weight 0. This takes each word for at least one token, which those of characters that the
-tokenizer removes are not."""
+weight of a word is an output for the input minus the same output for the variant. It is positive if the word speaks for
+the output. A text's words after the first `Task.tokens_read`, or before the last ones if it is truncated on the left,
+are not read by the model. They have the weight 0. This takes each word for at least one token, but a word of characters
+that the tokenizer removes has none."""
 
 import dataclasses
 import re
