@@ -191,6 +191,8 @@ RUNS = {
                       split=split_goemotions),
     "atis": Run("tag", _folders("atis", "seq.in", "seq.out"), 4, 16, data_format="snips", split=in_folders),
     "snips": Run("intent", _folders("snips", "seq.in", "label"), 1, data_format="snips", split=in_folders),
+    "snips-joint": Run("joint", _folders("snips", "seq.in", "seq.out", "label"), 2, data_format="snips",
+                       split=in_folders),
     "snips-slots": Run("tag", _folders("snips", "seq.in", "seq.out"), 1, data_format="snips", split=in_folders),
     "wnut17": Run("tag", _pair("ner/wnut17/{}.conll"), 3, 16),
     "codah": Run("choice", _pair("multiple_choice/codah/fold0_{}.tsv"), 2, 16, data_format="codah"),
@@ -216,7 +218,8 @@ def files_of(run, folder, download=False):
 
 
 def score_of(run, given, seed):
-    """Fine-tunes a model; returns a dict of the name of the score, its value after the last epoch, and the seconds."""
+    """Fine-tunes a model; returns a dict of the name of the score, its value after the last epoch, the seconds, and the
+    other scores of the best epoch that the task names."""
     from keras_bert.tasks import TASKS
 
     finetune = importlib.import_module(MODULES[given.run]).finetune
@@ -232,7 +235,8 @@ def score_of(run, given, seed):
         seconds = time.monotonic() - started
         metrics = json.loads((folder / "model/metrics.json").read_text())
     main = metrics["main"]
-    return {"metric": main, "score": metrics["history"][f"val_{main}"][-1], "seconds": seconds}
+    return {"metric": main, "score": metrics["history"][f"val_{main}"][-1], "seconds": seconds,
+            "others": {name: metrics[name] for name in TASKS[run.task].score_names if name != main}}
 
 
 def matching(results, wanted):
@@ -277,14 +281,22 @@ def summarize(wanted, results):
     runs = {library: sorted(matching(results, wanted | {"library": library}), key=lambda run: run["seed"])
             for library in MODULES}
     metric, = {run["metric"] for some in runs.values() for run in some}
-    summary = wanted | {"metric": metric} | print_scores(wanted["task"], metric, runs)
+    for name in next(run.get("others", {}) for some in runs.values() for run in some):
+        compare(wanted["task"], name, {library: [run | {"score": run["others"][name]} for run in some]
+                                       for library, some in runs.items()})
+    print(json.dumps(wanted | {"metric": metric} | compare(wanted["task"], metric, runs)))
+
+
+def compare(task, metric, runs):
+    """Prints a score of both libraries' runs, and their difference; returns the numbers as a dict."""
+    summary = print_scores(task, metric, runs)
     ours, theirs = ({run["seed"]: run["score"] for run in some} for some in runs.values())
     pairs = [(ours[seed], theirs[seed]) for seed in ours if seed in theirs]
     if len(pairs) > 1:
         mean = statistics.mean(one - other for one, other in pairs)
         summary["difference"] = [mean, *map(float, stats.ttest_rel(*zip(*pairs)).confidence_interval(0.95))]
         print("difference {:+.4f}, 95% interval from {:+.4f} to {:+.4f}".format(*summary["difference"]))
-    print(json.dumps(summary))
+    return summary
 
 
 def main():

@@ -33,6 +33,27 @@ def cross_entropy_of_span(logits, targets):
     return sum(cross_entropy(logits[name], targets[name]) for name in targets) / len(targets)
 
 
+class BertForJoint(transformers.BertPreTrainedModel):
+    """JointBERT: a class of the text from the pooled output, and a tag of each token."""
+
+    def __init__(self, config, tags):
+        super().__init__(config)
+        self.bert = transformers.BertModel(config)
+        self.dropout = torch.nn.Dropout(config.classifier_dropout)
+        self.classifier = torch.nn.Linear(config.hidden_size, config.num_labels)
+        self.tagger = torch.nn.Linear(config.hidden_size, tags)
+        self.post_init()
+
+    def forward(self, **inputs):
+        outputs = self.bert(**inputs)
+        return {"label_logits": self.classifier(self.dropout(outputs.pooler_output)),
+                "tag_logits": self.tagger(self.dropout(outputs.last_hidden_state))}
+
+
+def sum_of_cross_entropies(logits, targets):
+    return sum(cross_entropy(logits[name], targets[name]) for name in targets)
+
+
 # Model class, loss and output width; None stands for the number of labels.
 CLASSIFICATION = transformers.AutoModelForSequenceClassification, cross_entropy, None
 HEADS = {
@@ -43,6 +64,7 @@ HEADS = {
     "tag": (transformers.AutoModelForTokenClassification, cross_entropy, None),
     "span": (transformers.AutoModelForQuestionAnswering, cross_entropy_of_span, 2),
     "choice": (transformers.AutoModelForMultipleChoice, cross_entropy, 1),
+    "joint": (BertForJoint, sum_of_cross_entropies, None),
 }
 
 
@@ -86,13 +108,15 @@ def make_model(task, learned, folder):
             "sentence_embedding": embeddings})
         return model, Embedder(model), lambda embeddings, scores: loss(embeddings.unbind(1), scores)
     head, loss, width = HEADS[task]
-    model = head.from_pretrained(folder, num_labels=width or len(learned.labels), classifier_dropout=learned.dropout)
+    options = {"tags": len(learned.tags)} if task == "joint" else {}
+    model = head.from_pretrained(folder, num_labels=width or len(learned.labels), classifier_dropout=learned.dropout,
+                                 **options)
     return model, Model(model), loss
 
 
 def finetune(train, valid, *, model, output, task, data_format, epochs, batch_size, learning_rate, dtype, seed):
     """Fine-tunes a model as `keras_bert.finetune` does; see there for the arguments. In its folder, writes only
-    `metrics.json`, with the scores of all epochs."""
+    `metrics.json`, with the main score of all epochs and those of the best one that the task names."""
     torch.manual_seed(seed)
     folder, kind = find_pretrained(model), TASKS[task]
     tokenizer = load_tokenizer(folder)
@@ -105,11 +129,13 @@ def finetune(train, valid, *, model, output, task, data_format, epochs, batch_si
     model, forward, loss_of = make_model(task, learned, folder)
     history = []
     for epoch in train_epochs(model, forward, loss_of, batches, epochs, batch_size, learning_rate, dtype, seed):
-        history.append(learned.score(valid_encoded, run_model(forward, valid_batches, batch_size))[main])
-        print(f"epoch {epoch + 1}: {main} {history[-1]:.4f}")
+        history.append(learned.score(valid_encoded, run_model(forward, valid_batches, batch_size)))
+        print(f"epoch {epoch + 1}: {main} {history[-1][main]:.4f}")
     os.makedirs(output)
+    best = max(history, key=lambda scores: scores[main])
     with open(os.path.join(output, "metrics.json"), "w") as file:
-        json.dump({"main": main, "history": {f"val_{main}": history}}, file)
+        json.dump({name: best[name] for name in kind.score_names if name in best} | {
+            "main": main, "history": {f"val_{main}": [scores[main] for scores in history]}}, file)
 
 
 def train_epochs(model, forward, loss_of, batches, epochs, batch_size, learning_rate, dtype, seed):
@@ -117,7 +143,7 @@ def train_epochs(model, forward, loss_of, batches, epochs, batch_size, learning_
     optimizer, schedule = make_optimizer(model, learning_rate, batches.steps(batch_size) * epochs)
     for epoch in range(epochs):
         model.train()
-        for inputs, targets in batches.training_dataset(batch_size, seed, epoch).as_numpy_iterator():
+        for inputs, targets, *_ in batches.training_dataset(batch_size, seed, epoch).as_numpy_iterator():
             with torch.autocast("cpu", enabled=dtype == "mixed_bfloat16"):
                 loss = loss_of(forward(inputs), keras.tree.map_structure(torch.tensor, targets))
             loss.backward()

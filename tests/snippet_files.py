@@ -6,6 +6,7 @@
 import json
 import pathlib
 import random
+import re
 import shutil
 import sys
 
@@ -110,6 +111,28 @@ def write_entities(folder):
         (folder / f"{split}.conll").write_text("\n\n".join(some) + "\n", encoding="utf-8")
 
 
+def write_frames(folder):
+    """Requests about alarms, timers and reminders of examples/intents, with their intents and slots."""
+    rng = random.Random(0)
+    slots, intents = read_templates(ROOT / "examples/intents/templates/alarms.txt")
+    kinds = {"clock": "time", "when": "time", "nap": "length", "span": "length", "topic": "task", "effort": "task"}
+    marked = {name: [f"[{value}|{kinds.get(name, name)}]" for value in values] for name, values in slots.items()}
+    rows = {"train": [], "valid": [], "test": []}
+    for intent, templates in intents.items():
+        for held_out, count in enumerate((30, 8)):
+            chosen = [template.removeprefix("* ") for template in templates if template.startswith("* ") == held_out]
+            for number, filled in enumerate(sample(chosen, marked, count, rng)):
+                text, entities = "", []
+                for plain, value, kind in re.findall(r"([^[]*)(?:\[(.*?)\|(\w+)\])?", filled):
+                    text += plain + value
+                    if kind:
+                        entities.append({"start": len(text) - len(value), "end": len(text), "label": kind})
+                split = ("valid", "test")[number % 2] if held_out else "train"
+                rows[split].append({"text": text, "label": intent, "entities": entities})
+    for split, some in rows.items():
+        write_lines(folder / f"{split}.jsonl", some)
+
+
 def read_articles():
     return json.loads((REAL / "qa/xquad/xquad.en.json").read_text(encoding="utf-8"))["data"]
 
@@ -179,6 +202,7 @@ OF_PAGES = {
     "docs/tasks/multilabel.md": write_topics,
     "docs/tasks/regress.md": write_similarities,
     "docs/tasks/tag.md": write_entities,
+    "docs/tasks/joint.md": write_frames,
     "docs/tasks/features.md": write_entities,
     "docs/tasks/span.md": write_questions,
     "docs/tasks/choice.md": write_choices,

@@ -7,6 +7,7 @@ import pytest
 from seqeval.metrics import f1_score
 from text_reference import TOKENIZER
 
+from keras_bert.data.tables import unread_columns
 from keras_bert.errors import InputError
 from keras_bert.models import BertClassifier, BertJointClassifier, BertTokenClassifier
 from keras_bert.tasks import TASKS, Classify, Joint, Tag, run_model
@@ -47,23 +48,29 @@ def test_all_forms_are_read(tmp_path):
                                               for row in ROWS))
     for data in (write_snips(tmp_path / "snips"), tmp_path / "a.conll", tmp_path / "b.jsonl", ROWS):
         path = Joint.open(data, "data")
-        assert [(each.tagged.words, each.tagged.tags, each.label) for each in Joint.read(path)] == ROWS
+        assert [(each.words, each.tags, each.label) for each in Joint.read(path)] == ROWS
         task = Joint.from_examples(path, Joint.read(path), max_length=16)
         assert (task.labels, task.tags, task.unit) == (LABELS, TAGS, "word")
     of_texts = Joint.read(tmp_path / "a.jsonl")
     assert [(each.text, each.label) for each in of_texts] == [(" ".join(words), label) for words, _, label in ROWS]
     assert Joint.from_examples("a", of_texts, max_length=16).unit == "character"
     unlabelled = Joint.read(tmp_path / "a.jsonl", label_column=None)
-    assert [(each.text, each.label, each.tagged.tags) for each in unlabelled] == [
+    assert [(each.text, each.label, each.tags) for each in unlabelled] == [
         (" ".join(words), None, None) for words, *_ in ROWS]
+    with unread_columns() as unread:
+        renamed = Joint.read(Joint.open([{"text": "a b", "intent": "x", "entities": [], "id": 1}], "a"),
+                             label_column="intent")
+    assert (renamed[0].label, unread) == ("x", ["id"])
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
-    ("label", "listen\nhome\nlisten\n", "row 4: each sentence must have one label"),
-    ("label", "listen\nhome\nlisten\ntime\nmore\n", "'more': each sentence must have one label"),
-    ("a.conll", "play\tO\nmusic\tB-what\n", "row 1: each sentence must have one label"),
-    ("a.jsonl", '{"words": ["a"], "tags": ["O"]}\n', "label"),
-    ("a.jsonl", '{"words": ["a"], "label": "x"}\n', "there are no tags or entities")])
+    ("label", "listen\nhome\nlisten\n", "row 4: seq.in and seq.out and label must have the same rows"),
+    ("label", "listen\n\nlisten\ntime\nhome\n", "row 2: seq.in and seq.out and label must have the same rows"),
+    ("a.conll", "play\tO\n\n# intent: x\n# intent: y\nmusic\tB-what\n", "row 1: must have tags or entities, and one"),
+    ("a.conll", "# intent: x\n# intent: y\nmusic\tB-what\n", "row 3: must have tags or entities, and one label"),
+    ("a.jsonl", '{"words": ["a"], "tags": ["O"]}\n', "there is no column 'label'"),
+    ("a.jsonl", '{"words": ["a"], "tags": ["O"], "label": null}\n', "row 1: 'label' must be a text"),
+    ("a.jsonl", '{"words": ["a"], "label": "x"}\n', "row 1: must have tags or entities")])
 def test_a_missing_label_is_refused(tmp_path, name, content, message):
     folder = write_snips(tmp_path / "snips")
     (folder / name).write_text(content)

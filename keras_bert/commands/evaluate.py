@@ -1,5 +1,6 @@
 """`keras-bert evaluate`."""
 
+import itertools
 import sys
 from typing import Any, Literal, Unpack
 
@@ -54,14 +55,14 @@ def _tables(task: str, scores: dict[str, Any], texts: int) -> str:
     from keras_bert.tasks import score_names as names
 
     shown = names.shown_scores(task, scores)
-    classes = scores.get("classes") or scores.get("entities") or scores.get("labels") or {}
-    classes = {label: row for label, row in classes.items() if row["texts"]}
-    width = max(map(len, [*shown, *classes]))
+    tables = {what: rows for key, what in (("classes", "class"), ("labels", "class"), ("entities", "entity"))
+              if (rows := {label: row for label, row in scores.get(key, {}).items() if row["texts"]})}
+    width = max(map(len, itertools.chain(shown, *tables.values())))
     lines = []
-    if classes:
+    for what, classes in tables.items():
         more = {key: names.OF_CLASSES[key] for key in ("average_precision", "threshold")
                 if key in next(iter(classes.values()))}
-        lines += ["  ".join([f"{'class':{width}}  precision  recall     F1", *more.values(), "texts"])]
+        lines += ["  ".join([f"{what:{width}}  precision  recall     F1", *more.values(), "texts"])]
         lines += ["  ".join([f"{label:{width}}  {row['precision']:9.4f}  {row['recall']:6.4f} {row['f1']:6.4f}",
                              *(f"{row[key]:{len(name)}.4f}" for key, name in more.items()), f"{row['texts']:5}"])
                   for label, row in classes.items()] + [""]

@@ -71,17 +71,17 @@ def iterate_lines(path: Path) -> Iterator[str]:
     return (line.rstrip("\r\n") for _, _, line in lines(path))
 
 
-def paired_lines(folder: Path, first: str, second: str) -> Iterator[tuple[int, str, str]]:
-    """Yields (row, line, line) for the lines, stripped, of two files of a folder that are not both blank; raises an
-    InputError if one of them is."""
-    files = (lines(os.path.join(folder, name)) for name in (first, second))
-    for row, pair in enumerate(itertools.zip_longest(*files, fillvalue=(0, 1.0, "")), 1):
-        one, other = (line.strip() for _, _, line in pair)
-        if bool(one) != bool(other):
-            raise InputError(f"{folder}: row {row}: {first} and {second} must have the same rows; "
-                             f"got {one!r:.40} and {other!r:.40}")
-        if one:
-            yield row, one, other
+def paired_lines(folder: Path, *names: str) -> Iterator[tuple[int, list[str]]]:
+    """Yields (row, lines) for the lines, stripped, of files of a folder that are not all blank; raises an InputError if
+    only some of them are."""
+    files = (lines(os.path.join(folder, name)) for name in names)
+    for row, entries in enumerate(itertools.zip_longest(*files, fillvalue=(0, 1.0, "")), 1):
+        stripped = [line.strip() for _, _, line in entries]
+        if any(stripped) and not all(stripped):
+            raise InputError(f"{folder}: row {row}: {' and '.join(names)} must have the same rows; "
+                             f"got {' and '.join(f'{line!r:.40}' for line in stripped)}")
+        if all(stripped):
+            yield row, stripped
 
 
 def byte_lines(path: Path, unit: str = "row") -> Iterator[tuple[int, float, bytes | LongLine]]:

@@ -285,7 +285,7 @@ def _read_memory(table: Rows, *_: Any) -> _Unchecked:
 def _read_folder(folder: Path, *_: Any) -> _Unchecked:
     """Reads the folder of a data set of intents and slots (Goo et al., 2018)."""
     return ["text", "label"], ((row, {"text": text, "label": label})
-                               for row, text, label in paired_lines(folder, "seq.in", "label"))
+                               for row, (text, label) in paired_lines(folder, "seq.in", "label"))
 
 
 def _read_objects(objects: Callable[[], Iterable[Row]]) -> _Unchecked:

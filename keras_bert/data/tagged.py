@@ -19,6 +19,7 @@ from keras_bert.files.json_files import Record
 OUTSIDE = "O"
 Unit = Literal["word", "character"]  # what tags belong to
 _TAG = re.compile(r"\s*(?:O|([BIELSU])-\s*(\S|\S.*\S))\s*")
+_LABEL = re.compile(r"#+ *intent *[:=] *(\S.*?)\s*")  # a comment before a sentence
 _RULE = "must be O, or B-, I-, E-, L-, S- or U- and a type"
 _KEYS = {"start_offset": "start", "end_offset": "end", "labels": "label"}
 _Span = tuple[int, int, str]  # the start and the end of an entity in characters, and its type
@@ -26,11 +27,13 @@ _Span = tuple[int, int, str]  # the start and the end of an entity in characters
 
 @dataclasses.dataclass(frozen=True)
 class TaggedExample:
-    """The words of a sentence and their BIO tags, if any. `row` is the line of its first word or the record, from 1."""
+    """The words of a sentence and their BIO tags, if any. `row` is the line of its first word or the record, from 1;
+    `label` is the class of the sentence, if it was asked for."""
 
     words: list[str]
     tags: list[str] | None
     row: int | None
+    label: str | None = None
 
     unit: ClassVar[Unit] = "word"
 
@@ -51,6 +54,7 @@ class TaggedText:
     text: str
     tags: list[str] | None
     row: int | None
+    label: str | None = None
 
     unit: ClassVar[Unit] = "character"
 
@@ -60,7 +64,11 @@ class TaggedText:
         return np.arange(len(self.text))
 
 
-def read_tagged(path: Path | Rows, data_format: str | None = None) -> Iterator[TaggedExample | TaggedText]:
+Tagged = TaggedExample | TaggedText
+
+
+def read_tagged(path: Path | Rows, data_format: str | None = None, label_column: str | None = None
+                ) -> Iterator[Tagged]:
     """Reads sentences and converts their tags to BIO, see `to_bio`.
 
     Args:
@@ -76,6 +84,8 @@ def read_tagged(path: Path | Rows, data_format: str | None = None) -> Iterator[T
             If None, the suffix decides: `.jsonl` and `.parquet` have rows with the lists `words` or `tokens`, and
             `tags`; or with `text` and `entities`, a list of objects with `start`, `end` and `label`. `.conll`, `.bio`,
             `.iob`, `.tsv` and `.txt` are `conll`; a folder with `seq.in` is `snips`.
+        label_column: the column of rows that has the label of the sentence. If it is given, labels are also read from
+            comments of `conll`, `# intent: LABEL`, and from the file `label` of a folder. Otherwise, they are None.
 
     Yields:
         `TaggedExample`s, or `TaggedText`s if the tags are those of characters.
@@ -90,7 +100,7 @@ def read_tagged(path: Path | Rows, data_format: str | None = None) -> Iterator[T
     else:
         reader = choose_reader(path, _READERS, "a file of tagged words",
                                other=(", or have a ", Option("data_format"), f" of {', '.join(FORMATS)}"))
-    return at_least_one(reader(path), f"{path}: holds no sentences")
+    return at_least_one(reader(path, label_column), f"{path}: holds no sentences")
 
 
 def to_bio(tags: Iterable[str], places: Iterable[str] | None = None) -> list[str]:
@@ -140,13 +150,15 @@ def spans_of(labels: Sequence[str]) -> list[tuple[int, int]]:
     return spans
 
 
-def _read_conll(path: Path) -> Iterator[TaggedExample]:
-    for row, words, tags in _sentences(path, "a word in the first column", lambda columns: columns[0].strip() != ""):
-        yield TaggedExample(words, tags, row)
+def _read_conll(path: Path, label_column: str | None) -> Iterator[TaggedExample]:
+    for row, words, tags, comments in _sentences(
+            path, "a word in the first column", lambda columns: columns[0].strip() != ""):
+        labels = [match[1] for comment in comments if (match := _LABEL.fullmatch(comment.line))]
+        yield TaggedExample(words, tags, row, labels[0] if label_column and len(labels) == 1 else None)
 
 
-def _read_klue_ner(path: Path) -> Iterator[TaggedText]:
-    for row, characters, tags in _sentences(path, "one character and a tag", lambda columns: (
+def _read_klue_ner(path: Path, _label_column: str | None) -> Iterator[TaggedText]:
+    for row, characters, tags, _ in _sentences(path, "one character and a tag", lambda columns: (
             len(columns) > 1 and len(columns[0]) == 1)):
         text = "".join(characters)
         # A few entities of the published files begin with a space.
@@ -155,7 +167,7 @@ def _read_klue_ner(path: Path) -> Iterator[TaggedText]:
         yield _tagged_text(text, spans, row)
 
 
-def _read_naver_ner(path: Path) -> Iterator[TaggedExample]:
+def _read_naver_ner(path: Path, _label_column: str | None) -> Iterator[TaggedExample]:
     sentence = []
     for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
         cells = line.strip().split("\t")
@@ -177,17 +189,20 @@ def _naver_tag(tag: str) -> str:
     return OUTSIDE if tag == "-" else re.sub("(.+)[-_]([BI])", r"\2-\1", tag)
 
 
-def _read_snips(folder: Path) -> Iterator[TaggedExample]:
-    for row, words, tags in paired_lines(folder, "seq.in", "seq.out"):
-        yield _example(os.path.join(folder, "seq.out"), row, words.split(), tags.split())
+def _read_snips(folder: Path, label_column: str | None) -> Iterator[TaggedExample]:
+    names = "seq.in", "seq.out", "label"
+    for row, (words, tags, *label) in paired_lines(folder, *names[:2 if label_column is None else 3]):
+        yield _example(os.path.join(folder, "seq.out"), row, words.split(), tags.split(), *label)
 
 
-def _read_rows(path: Path | Rows) -> Iterator[TaggedExample | TaggedText]:
+def _read_rows(path: Path | Rows, label_column: str | None) -> Iterator[Tagged]:
     columns, rows = read_table(path)
     name = "tokens" if "tokens" in columns else "words"
     check_columns(path, columns, ["text"] * (name not in columns), "; pass words and tags, or text and entities")
     column = next((each for each in ("entities", "spans", "label", "labels") if {each, "text"} <= {*columns}), "")
+    check_columns(path, columns, [label_column] * (label_column is not None))
     for row in rows:
+        label = row.text(label_column, labelled=True) if label_column else None
         entities = row.values.get(column)
         if entities is None and "annotation_id" in columns:  # Label Studio leaves out the key if there are no entities
             entities = []
@@ -195,13 +210,13 @@ def _read_rows(path: Path | Rows) -> Iterator[TaggedExample | TaggedText]:
             row.values["entities"] = list(map(_as_object, entities))
         if "entities" in row.values:
             text = row.text("text", labelled=True)
-            yield _tagged_text(text, _spans(row, text), row.place)
+            yield _tagged_text(text, _spans(row, text), row.place, label)
         elif name not in columns:
-            yield TaggedText(row.text("text"), None, row.place)
+            yield TaggedText(row.text("text"), None, row.place, label)
         elif "tags" in columns:
-            yield _example(path, row.place, row.texts(name), row.texts("tags"))
+            yield _example(path, row.place, row.texts(name), row.texts("tags"), label)
         else:
-            yield TaggedExample(row.texts(name), None, row.place)
+            yield TaggedExample(row.texts(name), None, row.place, label)
 
 
 def _as_object(entity: Any) -> Any:
@@ -212,18 +227,19 @@ def _as_object(entity: Any) -> Any:
     return {_KEYS.get(key, key): only(value) for key, value in entity.items()} if isinstance(entity, dict) else entity
 
 
-def _example(path: Path | Rows, row: int, words: list[str], tags: list[str]) -> TaggedExample:
+def _example(path: Path | Rows, row: int, words: list[str], tags: list[str], label: str | None = None
+             ) -> TaggedExample:
     if len(words) != len(tags):
         raise InputError(f"{path}: row {row}: must have as many tags as words, {len(words)}; got {len(tags)}")
-    return TaggedExample(words, to_bio(tags, itertools.repeat(f"{path}: row {row}: a tag")), row)
+    return TaggedExample(words, to_bio(tags, itertools.repeat(f"{path}: row {row}: a tag")), row, label)
 
 
-def _tagged_text(text: str, spans: Iterable[_Span], row: int) -> TaggedText:
+def _tagged_text(text: str, spans: Iterable[_Span], row: int, label: str | None = None) -> TaggedText:
     """Returns a `TaggedText` with these entities, which must not overlap."""
     tags = [OUTSIDE] * len(text)
     for start, end, kind in spans:
         tags[start:end] = [f"B-{kind}"] + [f"I-{kind}"] * (end - start - 1)
-    return TaggedText(text, tags, row)
+    return TaggedText(text, tags, row, label)
 
 
 def _trimmed(text: str, start: int, end: int) -> tuple[int, int]:
@@ -260,9 +276,11 @@ class _Line(NamedTuple):
     columns: list[str]
 
 
-def _sentences(path: Path, rule: str, holds: Callable[[list[str]], bool]) -> Iterator[tuple[int, list[str], Any]]:
-    """Yields the first row, the words and the tags of each sentence: the first column, and the last one as BIO, or None
-    if there is only one. The columns of each row must have what `rule` says, which `holds` tests."""
+def _sentences(path: Path, rule: str, holds: Callable[[list[str]], bool]
+               ) -> Iterator[tuple[int, list[str], Any, list[_Line]]]:
+    """Yields the first row, the words, the tags and the comments of each sentence. Words are the first column, tags the
+    last one as BIO, or None if there is only one. The columns of each row must have what `rule` says, which `holds`
+    tests."""
     count: int | None = None
     block: list[_Line] = []
     for row, _, line in itertools.chain(lines(path), [(0, 1.0, "")]):
@@ -271,7 +289,7 @@ def _sentences(path: Path, rule: str, holds: Callable[[list[str]], bool]) -> Ite
         if line.strip() and columns[0] != "-DOCSTART-":
             block.append(_Line(row, line, columns))
             continue
-        sentence, block = _without_comments(block, count), []
+        comments, sentence, block = *_divide(block, count), []
         if sentence:
             count = count or len(sentence[0].columns)
             for row, _, columns in sentence:
@@ -284,17 +302,20 @@ def _sentences(path: Path, rule: str, holds: Callable[[list[str]], bool]) -> Ite
             words, tags = ([entry.columns[i] for entry in sentence] for i in (0, -1))
             if rows[0] == 1 and count > 1 and not _TAG.fullmatch(tags[0]):
                 raise InputError(f"{path}: row 1: a tag {_RULE}; got {tags[0]!r}; if this is a header, delete it")
-            yield rows[0], words, to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
+            bio = to_bio(tags, (f"{path}: row {row}: a tag" for row in rows)) if count > 1 else None
+            yield rows[0], words, bio, comments
 
 
-def _without_comments(block: list[_Line], count: int | None) -> list[_Line]:
-    """Removes the comments before the first word of a sentence: `# text`, but not the word `#` with its tag. `count` is
-    the number of columns of a word, None in the first sentence, whose last line has as many."""
+def _divide(block: list[_Line], count: int | None) -> tuple[list[_Line], list[_Line]]:
+    """Returns the comments before the first word of a sentence, and the rest: `# text` is one, but not the word `#`
+    with its tag. `count` is the number of columns of a word, None in the first sentence, whose last line has as many.
+    """
     def is_comment(entry: _Line) -> bool:
         is_word = len(entry.columns) == (count or len(block[-1].columns)) and _TAG.fullmatch(entry.columns[-1])
         return re.match("#+ ", entry.line) is not None and not is_word
 
-    return list(itertools.dropwhile(is_comment, block))
+    comments = list(itertools.takewhile(is_comment, block))
+    return comments, block[len(comments):]
 
 
 _READERS: dict[str | None, Callable] = {

@@ -16,7 +16,7 @@ from keras_bert.tasks.base import Answers, Card, Display, Encoded, Task, run_mod
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction, TextTask
 from keras_bert.tasks.embed import Embed, EmbedExample
-from keras_bert.tasks.joint import Frame, Joint, JointExample
+from keras_bert.tasks.joint import Frame, Joint
 from keras_bert.tasks.multilabel import LabelSet, MultiLabel
 from keras_bert.tasks.regress import Regress
 from keras_bert.tasks.rerank import Rerank
@@ -146,6 +146,6 @@ def restored(settings: dict[str, Any], path: str) -> tuple[Task, dict[str, Any]]
 import_tasks()
 
 __all__ = ["TASKS", "Answer", "Answers", "Card", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity",
-           "Frame", "Intent", "Joint", "JointExample", "LabelSet", "MultiLabel", "MultipleChoice", "Prediction",
+           "Frame", "Intent", "Joint", "LabelSet", "MultiLabel", "MultipleChoice", "Prediction",
            "Regress", "Rerank", "Span", "Tag", "Task", "TextTask", "WordWeight", "find_task", "read_examples",
            "read_settings", "register_task", "restored", "run_model", "save_settings", "tasks_with"]

@@ -24,8 +24,8 @@ Reader: TypeAlias = "graph.Reader"
 Windows: TypeAlias = "graph.Windows"
 # How the page shows an answer, and the outputs that it reads. `label`: label, score, probabilities, in_scope;
 # `labels`: labels, probabilities, holds; `value`: value; `score`: score; `entities`: word_* and entity_*; `frame`:
-# those of `label` and `entities`; `span`: answer, start, end, score; `choice`: choice, probabilities; `outputs`: any, as
-# numbers.
+# those of `label` and `entities`; `span`: answer, start, end, score; `choice`: choice, probabilities; `outputs`: any,
+# as numbers.
 Display = Literal["label", "labels", "value", "score", "entities", "frame", "span", "choice", "outputs"]
 Answers = dict[str, Tensor]  # of a SavedModel, by the names of its outputs
 Outputs = list | np.ndarray  # a model's output for each row: an array, or a dict of arrays
@@ -109,7 +109,7 @@ class Task:
         weighed: the one of `exported_outputs`, B or BL, for which `word_weights` says how much each word counts; ""
             if the answer is of another kind.
         activation: the function that turns the outputs into probabilities; None if they are not logits of classes.
-        score_names: names in words of scores that are not in `score_names.SCORES`.
+        score_names: names in words of scores, for those that are not in `score_names.SCORES`, or differ from it.
         card: what the model card says about the task.
     """
 

@@ -2,9 +2,6 @@
 
 import dataclasses
 import functools
-import itertools
-import os
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
@@ -13,9 +10,8 @@ import numpy as np
 from keras_bert.arguments import Path
 from keras_bert.data.batches import MixedBatches
 from keras_bert.data.examples import in_order
-from keras_bert.data.rows import ROW_SUFFIXES, iterate_lines, lines
-from keras_bert.data.tables import Rows, escaped, read_table
-from keras_bert.data.tagged import TaggedExample, TaggedText, Unit, read_tagged
+from keras_bert.data.tables import Rows, escaped
+from keras_bert.data.tagged import Tagged, Unit, read_tagged
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, Task
 from keras_bert.tasks.classify import Classify
@@ -24,23 +20,6 @@ from keras_bert.text import Tokenizer
 from keras_bert.types import Encoder, Head, Tensor
 
 _LABEL, _TAGS = "label_logits", "tag_logits"  # the outputs of the model
-_INTENT = re.compile(r"#+ *intent *[:=] *(\S.*?)\s*")
-
-
-@dataclasses.dataclass(frozen=True)
-class JointExample:
-    """A text with tagged words or characters, and its label; None for both without labels."""
-
-    tagged: TaggedExample | TaggedText
-    label: str | None
-
-    @property
-    def text(self) -> str:
-        return self.tagged.text
-
-    @property
-    def row(self) -> int | None:
-        return self.tagged.row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +49,8 @@ class Joint(Task):
     unit: Unit = "word"
 
     name, main, stratified, names_classes, output = "joint", "frame_accuracy", True, True, "frame_score"
-    score_names = {"frame_accuracy": "frame accuracy", "accuracy": "label accuracy", "f1": "entity F1"}
+    score_names = {"frame_accuracy": "frame accuracy", "accuracy": "label accuracy", "macro_f1": "macro F1 of labels",
+                   "f1": "entity F1", "precision": "entity precision", "recall": "entity recall"}
     heads, lite_outputs, display = ("BertJointClassifier",), {_LABEL: "BL", _TAGS: "BST"}, "frame"
     weighed = "probabilities"
     files = "words with tags and a label", ()
@@ -90,48 +70,46 @@ class Joint(Task):
 
     @classmethod
     def iterate(cls, path: Path | Rows, data_format: str | None = None, label_column: str | None = "label",
-                **_: Any) -> Iterator[JointExample]:
-        if label_column is None:
-            for tagged in read_tagged(path, data_format):
-                yield JointExample(dataclasses.replace(tagged, tags=None), None)
-            return
-        for tagged, label in itertools.zip_longest(Tag.iterate(path, data_format), _labels(path)):
-            if tagged is None or not label:
-                place = f"{path}: row {tagged.row}" if tagged else f"{path}: {label!r:.40}"
-                raise InputError(f"{place}: each sentence must have one label: a column `label`, a line of the file "
-                                 "`label` beside seq.in, or a line `# intent: LABEL` before the words")
-            yield JointExample(tagged, label)
+                **_: Any) -> Iterator[Tagged]:
+        for example in read_tagged(path, data_format, label_column):
+            if label_column is None:
+                example = dataclasses.replace(example, tags=None)
+            elif example.tags is None or not example.label:
+                raise InputError(
+                    f"{path}: row {example.row}: must have tags or entities, and one label: a column `{label_column}`, "
+                    "a line of the file `label` beside seq.in, or a line `# intent: LABEL` before the words")
+            yield example
 
     @classmethod
-    def from_examples(cls, path: Path | Rows, examples: Sequence[JointExample], **settings: Any) -> Self:
+    def from_examples(cls, path: Path | Rows, examples: Sequence[Tagged], **settings: Any) -> Self:
         labels = in_order(path, {example.label or "" for example in examples})
         if len(labels) < 2:
             raise InputError(f"{path}: a classifier needs at least two labels; every text has the label {labels[0]!r}")
-        tag = Tag.from_examples(path, [example.tagged for example in examples], **settings)
+        tag = Tag.from_examples(path, examples, **settings)
         return cls(labels=labels, tags=tag.labels, unit=tag.unit, **settings)
 
-    def check(self, path: Path | Rows, examples: Sequence[JointExample], out_of_scope: str | None = None) -> None:
-        self._tag.check(path, [example.tagged for example in examples])
+    def check(self, path: Path | Rows, examples: Sequence[Tagged], out_of_scope: str | None = None) -> None:
+        self._tag.check(path, examples)
         for example in examples:
             if example.label not in self.labels:
                 raise InputError(f"{path}: row {example.row}: label {escaped(example.label or '')} is not among the "
                                  "learned labels; correct it, or train on texts with it")
 
-    def label(self, example: JointExample) -> Any:
-        return example.label, self._tag.label(example.tagged)
+    def label(self, example: Tagged) -> Any:
+        return example.label, self._tag.label(example)
 
-    def classes(self, example: JointExample) -> list[str]:
+    def classes(self, example: Tagged) -> list[str]:
         return [example.label or ""]
 
-    def example(self, text: str) -> JointExample:
-        return JointExample(self._tag.example(text), None)
+    def example(self, text: str) -> Tagged:
+        return self._tag.example(text)
 
-    def encode(self, examples: Sequence[JointExample], tokenizer: Tokenizer) -> Encoded:
-        encoded = self._tag.encode([example.tagged for example in examples], tokenizer)
+    def encode(self, examples: Sequence[Tagged], tokenizer: Tokenizer) -> Encoded:
+        encoded = self._tag.encode(examples, tokenizer)
         targets = None if encoded.targets is None else {
             _LABEL: np.array([self.labels.index(example.label) for example in examples], np.int32),
             _TAGS: encoded.targets}
-        return dataclasses.replace(encoded, examples=examples, targets=targets, batches=MixedBatches, decoding=encoded)
+        return dataclasses.replace(encoded, targets=targets, batches=MixedBatches, decoding=encoded)
 
     def new_head(self, bert: Encoder, dropout: float) -> Head:
         from keras_bert.models import BertJointClassifier
@@ -189,19 +167,9 @@ class Joint(Task):
         return {"frame_accuracy": float(np.mean(frames))} | classes | entities | {
             "loss": classes["loss"] + entities["loss"]}
 
-    def record(self, example: JointExample, answer: Frame) -> dict[str, Any]:
+    def record(self, example: Tagged, answer: Frame) -> dict[str, Any]:
         return {"text": example.text} | dataclasses.asdict(answer)
 
-    def cells(self, example: JointExample, answer: Frame) -> list[str]:
-        _, *entities = self._tag.cells(example.tagged, answer.entities)
+    def cells(self, example: Tagged, answer: Frame) -> list[str]:
+        _, *entities = self._tag.cells(example, answer.entities)
         return [answer.label, f"{answer.score:.4f}", example.text, *entities]
-
-
-def _labels(path: Path | Rows) -> Iterator[str]:
-    """Yields the label of each sentence: of a row, a line of `label` beside `seq.in`, or a comment before the words."""
-    if isinstance(path, Rows) or str(path).lower().endswith((*ROW_SUFFIXES, ".json")):
-        yield from (row.text("label", labelled=True) for row in read_table(path)[1])
-    elif os.path.isdir(path):
-        yield from filter(None, map(str.strip, iterate_lines(os.path.join(path, "label"))))
-    else:
-        yield from (match[1] for _, _, line in lines(path) if (match := _INTENT.fullmatch(line.rstrip("\r\n"))))

@@ -50,6 +50,7 @@ def describe_texts(scores: dict[str, Any], texts: int, kind: str = "") -> str:
 
 def shown_scores(task: str, scores: dict[str, Any]) -> dict[str, float]:
     """Returns the scores of a task by their names in words, those of the task itself first."""
-    names, main = TASKS[task].score_names | SCORES, getattr(TASKS[task], "main", "loss")  # that of `embed` varies
+    own, main = TASKS[task].score_names, getattr(TASKS[task], "main", "loss")  # that of `embed` varies
+    names = own | SCORES | own  # its names and its order
     names.setdefault(main, main)
     return {name: scores[key] for key, name in names.items() if scores.get(key) is not None}

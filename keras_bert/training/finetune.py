@@ -35,7 +35,7 @@ from keras_bert.training.run import Output, enable_determinism
 
 
 def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Path,
-             task: Literal["intent", "classify", "multilabel", "regress", "tag", "span", "choice", "embed",
+             task: Literal["intent", "classify", "multilabel", "regress", "tag", "joint", "span", "choice", "embed",
                            "rerank"] | str | Task | type[Task] = "intent",
              valid_share: Share | None = None, data_format: str | None = None, text_column: str = "text",
              text_pair_column: str | None = None, label_column: str = "label", label_columns: list[str] | None = None,

@@ -3,8 +3,8 @@
 import {make, percent, slice} from "./elements.js";
 
 // By the kinds of display that a task states, see `Display` in keras_bert/tasks/base.py.
-const VIEWS = {choice: showChoice, entities: showEntities, frame: showFrame, span: showSpan, label: showLabel, labels: showLabels,
-               value: showValue, score: showScore};
+const VIEWS = {choice: showChoice, entities: showEntities, frame: showFrame, span: showSpan, label: showLabel,
+               labels: showLabels, value: showValue, score: showScore};
 
 /** Elements for the answer to texts, a dict of outputs. */
 export function showAnswer(row, texts, model) {
