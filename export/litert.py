@@ -20,7 +20,7 @@ from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.files.digests import write_digests
 from keras_bert.litert import FILE, INPUTS, LiteRunner, import_interpreter
-from keras_bert.models.base import BertTask
+from keras_bert.models.base import BertTask, check_names
 from keras_bert.tasks import Embed, Task, save_settings
 from keras_bert.tasks.base import Answers
 from keras_bert.tasks.calibration import warn_if_unmeasured
@@ -78,8 +78,7 @@ def write_litert(model: BertTask, tokenizer: Tokenizer, folder: str, task: Task 
     if not task.fits(model):
         raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a "
                          f"{type(model).__name__}")
-    if hasattr(task, "labels"):
-        writing.check_labels(model, task.labels)
+    check_names(model, vars(task))
     warn_if_unmeasured(task, f"LiteRT {dtype}")
     replica = model.rebuild(dtype="float32", lora_rank=None, layout="padded")
 

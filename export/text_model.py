@@ -25,6 +25,8 @@ What `serving_default` takes and returns (B batch, W words, E entities, N choice
     BertTokenClassifier: text, string [B] -> word_start, word_end: int32 [B, W]; word_label: string [B, W]; word_score,
         the probability of the label: float32 [B, W]; the same for entities, as entity_*: [B, E], with entity_text and
         the mean score of the words; padded with -1, "" and 0. With unit="character", words are tokens
+    BertJointClassifier: text, string [B] -> those of a BertClassifier and of a BertTokenClassifier; frame_score, the
+        product of the probabilities of the label and of the words' tags: float32 [B]
     BertSpanLabeler: question, context, string [B] -> answer: string [B], "" for none; start, end: int32 [B], -1 for
         none; score, the probability among the 20 best spans: float32 [B]
     BertMultipleChoice: prompt, string [B], choices, string [B, N] -> choice: int32 [B]; probabilities: float32 [B, N]
@@ -34,7 +36,8 @@ single texts have no text_pair. Starts and ends count characters (code points); 
 `probabilities` and `holds` is that of label_file.
 
 `encode` returns the same, except: a `BertTokenClassifier` returns probabilities, float32 [batch, seq, labels]; a
-`BertSpanLabeler` returns start_logits and end_logits, float32 [batch, seq]; the inputs of a `BertMultipleChoice` are
+`BertJointClassifier` returns probabilities, float32 [batch, labels], and tag_probabilities, float32 [batch, seq, tags];
+a `BertSpanLabeler` returns start_logits and end_logits, float32 [batch, seq]; the inputs of a `BertMultipleChoice` are
 int32 [batch, n, seq].
 
 `word_weights` says how much each word counts for the answer, see keras_bert/tasks/word_weights.py:
@@ -59,7 +62,7 @@ from keras_bert.errors import InputError, Option
 from keras_bert.files.json_files import write_json
 from keras_bert.layers import BertLayer
 from keras_bert.litert import INPUTS
-from keras_bert.models.base import BertTask
+from keras_bert.models.base import BertTask, check_names
 from keras_bert.tasks import TASKS, Task, word_weights, word_weights_graph
 from keras_bert.tasks.base import Answers
 from keras_bert.tasks.calibration import warn_if_unmeasured
@@ -228,8 +231,7 @@ def task_of(model: BertLayer | BertTask, tokenizer: Tokenizer, task: Task | None
     for name in sorted(options.keys() - {*fields[kind]}):
         raise InputError(f"a {type(model).__name__} takes only these options: {', '.join(fields[kind][1:])}; "
                          f"got {name}")
-    if "labels" in fields[kind]:
-        writing.check_labels(model, options.get("labels", getattr(task, "labels", [])))
+    check_names(model, {name: options.get(name, getattr(task, name, [])) for name in fields[kind]})
     check(kind, options)
     length = writing.encoder_of(model).config.input_length(
         options.get("max_length", task and task.max_length), tokenizer.default_length)

@@ -47,13 +47,6 @@ def check_export(model: BertLayer | BertTask, tokenizer: Tokenizer, path: Path, 
     check_not_quantized(model, "export")
 
 
-def check_labels(model: BertTask, labels: Sequence[str]) -> None:
-    """Raises an `InputError` unless there is a label for each class of a model."""
-    if len(labels) != model.num_classes:
-        raise InputError(f"labels must be the names of the {model.num_classes} classes of this {type(model).__name__}; "
-                         f"got {len(labels)} names")
-
-
 def checked(inputs: Sequence[tf.Tensor], config: BertConfig) -> list[tf.Tensor]:
     """Returns word ids, mask and segment ids after operations that fail if the encoder has no embedding for an id or a
     position. Without these checks, a function compiled by XLA uses the nearest embedding instead."""

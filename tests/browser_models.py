@@ -42,4 +42,4 @@ def write_models(folder):
     tf.saved_model.save(tf.Module(), str(folder / "characters"), {
         "serving_default": difference, "word_weights": tf.function(weigh, input_signature=PAIR, autograph=False)})
     return {path.name: path for path in sorted(folder.iterdir())} | {
-        "likeness": zoo.litert("regress"), "choice": zoo.litert("choice")}
+        "likeness": zoo.litert("regress"), "choice": zoo.litert("choice"), "frames": zoo.litert("joint")}

@@ -1,19 +1,24 @@
 """The task joint: reading, targets, loss and scores, against those of the two tasks that it joins and of seqeval."""
 
+import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
 from seqeval.metrics import f1_score
 from text_reference import TOKENIZER
 
+from keras_bert import LiteModel
 from keras_bert.data.tables import unread_columns
 from keras_bert.errors import InputError
+from keras_bert.export import export_litert, export_text_model
 from keras_bert.models import BertClassifier, BertJointClassifier, BertTokenClassifier
 from keras_bert.tasks import TASKS, Classify, Joint, Tag, run_model
 from keras_bert.training import FineTuned, finetune
 
-from conftest import randomize
+import zoo
+from conftest import change_json, randomize
 
 ROWS = [(["play", "some", "music"], ["O", "O", "B-what"], "listen"),
         (["turn", "off", "the", "light"], ["B-act", "I-act", "O", "B-what"], "home"),
@@ -147,3 +152,24 @@ def test_it_learns_and_its_folder_answers(pretrained, tmp_path):
                              ({"out_of_scope_label": "none"}, "out_of_scope_label")):
         with pytest.raises(InputError, match=f"{message} must be left out unless task is"):
             finetune(ROWS, ROWS, model=pretrained, output=tmp_path / "other", task="joint", **options)
+
+
+@pytest.mark.parametrize(("file", "change", "message"), [
+    ("settings.json", {"tags": TAGS[:3]}, "tags must be the names of the 5 classes of this BertJointClassifier; got 3"),
+    ("labels.json", LABELS[:1], "labels must be the names of the 3 classes of this BertJointClassifier; got 1")])
+def test_names_must_be_as_many_as_the_head_has_classes(joint, file, change, message, tmp_path):
+    model, _ = joint
+    model.save(tmp_path / "model")
+    path = tmp_path / "model" / file
+    changed = change if isinstance(change, list) else json.loads(path.read_text()) | change
+    path.write_text(json.dumps(changed))
+    with pytest.raises(InputError, match=f"model: {message} names"):
+        FineTuned.load(tmp_path / "model")
+    task = dataclasses.replace(model.task, **(change if isinstance(change, dict) else {"labels": change}))
+    for export in (export_text_model, export_litert):
+        with pytest.raises(InputError, match=f"^{message} names"):
+            export(model.model, TOKENIZER, tmp_path / "export", task)
+    folder = shutil.copytree(zoo.litert("joint"), tmp_path / "lite")
+    change_json(folder / "settings.json", tags=TAGS)
+    with pytest.raises(InputError, match=r"json must have a name for each of the tag_logits of model.tflite \(3\); got 5"):
+        LiteModel.load(folder)

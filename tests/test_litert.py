@@ -192,7 +192,7 @@ def test_no_rows(intents_folder, shape):
     (lambda folder: (folder / "settings.json").unlink(), "settings.json is missing"),
     (lambda folder: (folder / "settings.json").write_text("[]"), "settings.json: must hold one JSON object; got []"),
     (lambda folder: (folder / "labels.json").write_text('["a", "b"]'),
-     "a label for each of the probabilities of model.tflite (3); got 2"),
+     "a name for each of the probabilities of model.tflite (3); got 2"),
     (lambda folder: shutil.copy(zoo.litert("mean") / "model.tflite", folder),
      "model.tflite must have the outputs of the task intent, probabilities; got embedding"),
     (lambda folder: (folder / "vocab.txt").write_text("\n".join([*TINY_VOCABULARY, "more"])),

@@ -145,6 +145,12 @@ def test_each_kind_of_answer_is_what_rest_answers(page):
         page.one("summary").click()
         assert len(page.bars("details .bars")) == len(answer["word_start"])
 
+    answer = page.ask("frames", text="각각의 집 music 🎵 now")
+    entities = list(zip(*(answer[f"entity_{column}"] for column in ("start", "text", "label", "score"))))
+    assert page.texts(".headline") == [answer["label"]] and len(entities) == 2
+    assert page.marks() == [entity[:3] for entity in entities]
+    assert page.bars()[3:] == [(f"{part} · {label}", percent(score)) for _, part, label, score in entities]
+
     for context in ("🎵 play some music 각각의 집\nturn on the light, book a flight today.", "집에 🏠 가자", "?"):
         answer = page.ask("reader", question="what is it", context=context)
         assert page.marks() == ([(answer["start"], answer["answer"], "")] if answer["start"] >= 0 else [])

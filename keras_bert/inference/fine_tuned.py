@@ -9,10 +9,11 @@ from keras_bert.arguments import Path
 from keras_bert.export import export_litert, export_text_model
 from keras_bert.export.litert import default_task
 from keras_bert.files.atomic import atomic_folder
+from keras_bert.files.paths import at
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.layers.base import check_not_quantized
 from keras_bert.models import BertEmbedder, load_model
-from keras_bert.models.base import BertTask
+from keras_bert.models.base import BertTask, check_names
 from keras_bert.tasks import Encoded, Task, read_settings, run_model
 from keras_bert.text import Tokenizer, load_tokenizer
 from keras_bert.weights import load_pretrained, native, open_weights
@@ -53,6 +54,8 @@ class FineTuned(TaskModel):
         """Reads the folder that `save` wrote. Raises an InputError for another folder."""
         model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
         task, columns = read_settings(folder)
+        with at(folder):
+            check_names(model, vars(task))
         return cls(model, load_tokenizer(folder), task, columns)
 
     def export(self, path: Path, **options: Any) -> None:

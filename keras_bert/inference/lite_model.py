@@ -80,11 +80,13 @@ class LiteModel(TaskModel):
         if found != wanted:
             raise InputError(f"{os.fspath(folder)}: {FILE} must have the outputs of the task {self.task.name}, "
                              f"{wanted}; got {found}; export the model again")
-        labels, size = getattr(self.task, "labels", []), self.runner.config.vocab_size
+        size = self.runner.config.vocab_size
         for name, axes in self.task.lite_outputs.items():
-            if axes[-1] == "L" and (count := self.runner.outputs[name]["shape_signature"][-1]) != len(labels):
-                raise InputError(f"{os.fspath(folder)}: labels.json must have a label for each of the {name} of {FILE} "
-                                 f"({count}); got {len(labels)}; export the model again")
+            file, field = {"L": ("labels.json", "labels"), "T": (SETTINGS, "tags")}.get(axes[-1], ("", ""))
+            count, names = self.runner.outputs[name]["shape_signature"][-1], getattr(self.task, field, None)
+            if names is not None and count != len(names):
+                raise InputError(f"{os.fspath(folder)}: {file} must have a name for each of the {name} of {FILE} "
+                                 f"({count}); got {len(names)}; export the model again")
         if len(self.tokenizer.vocabulary) > size:
             raise InputError(f"{os.fspath(folder)}: {self.tokenizer.files[0]} must have at most vocab_size ({size}) "
                              f"tokens; got {len(self.tokenizer.vocabulary)}; export the model again")

@@ -3,7 +3,7 @@
 import json
 import os
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import keras
@@ -104,6 +104,15 @@ class DropoutTask(BertTask):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config() | {"dropout": self.dropout}
         return config if self.num_classes is None else config | {"num_classes": self.num_classes}
+
+
+def check_names(model: keras.Model, fields: Mapping[str, Any]) -> None:
+    """Raises an InputError unless the `labels` and `tags` among a task's fields are as many as the head has classes."""
+    for name, size in (("labels", "num_classes"), ("tags", "num_tags")):
+        count = getattr(model, size, None)
+        if name in fields and count is not None and len(fields[name]) != count:
+            raise InputError(f"{name} must be the names of the {count} classes of this {type(model).__name__}; "
+                             f"got {len(fields[name])} names")
 
 
 def load_model(folder: Path, **changes: Any) -> BertTask:
