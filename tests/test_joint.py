@@ -171,5 +171,5 @@ def test_names_must_be_as_many_as_the_head_has_classes(joint, file, change, mess
             export(model.model, TOKENIZER, tmp_path / "export", task)
     folder = shutil.copytree(zoo.litert("joint"), tmp_path / "lite")
     change_json(folder / "settings.json", tags=TAGS)
-    with pytest.raises(InputError, match=r"json must have a name for each of the tag_logits of model.tflite \(3\); got 5"):
+    with pytest.raises(InputError, match=r"have a name for each of the tag_logits of model.tflite \(3\); got 5"):
         LiteModel.load(folder)
