@@ -168,6 +168,7 @@ class LabelTask(TextTask):
     pairs: bool = False
 
     dropout, supports_top_k, stratified, names_classes = 0.2, True, True, True
+    options = *TextTask.options, "teacher", "layers", "unlabelled"
     heads: ClassVar[tuple[str, ...]] = ("BertClassifier",)
     weights, lite_outputs, weighed = "classification", {"probabilities": "BL"}, "probabilities"
 
@@ -209,7 +210,7 @@ class Classify(LabelTask):
 
     name, main, output, activation, display = "classify", "accuracy", "label", "softmax", "label"
     heads = "BertClassifier", "BertEmbeddingClassifier"
-    options = *TextTask.options, "out_of_scope_label", "class_weights", "pack", "few_shot"
+    options = *LabelTask.options, "out_of_scope_label", "class_weights", "pack", "few_shot"
     card = Card("text-classification", "classes of text", "Answers a text with one of {}classes.")
 
     def __post_init__(self) -> None:

@@ -34,7 +34,7 @@ from keras_bert.training.report import write_report
 from keras_bert.training.run import Output, enable_determinism
 
 
-def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Path,
+def finetune(train: Data, valid: Data | None = None, *, model: Path | None = None, output: Path,
              task: Literal["intent", "classify", "multilabel", "regress", "tag", "joint", "span", "choice", "embed",
                            "rerank"] | str | Task | type[Task] = "intent",
              valid_share: Share | None = None, data_format: str | None = None, text_column: str = "text",
@@ -47,6 +47,7 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
              loss: Literal["multiple_negatives_ranking", "cosent", "cosine_similarity"] | None = None,
              pooling: Pooling | None = None, normalize: bool | None = None, normalization: Normalization | None = None,
              query_prompt: str | None = None, document_prompt: str | None = None, mine_negatives: Path | None = None,
+             teacher: Path | None = None, layers: Count | None = None, unlabelled: Path | None = None,
              early_stopping_patience: Count | None = None, class_weights: Weights | None = None,
              freeze_blocks: Count | None = None, lora_rank: Count | None = None,
              dtype: Literal["float32", "mixed_bfloat16"] = "float32", pack: bool = False,
@@ -139,6 +140,11 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path, output: Pat
         document_prompt: The same for each text_pair and negative, and for the model's prompt document.
         mine_negatives: For rerank: a model for embeddings, a folder or a name; queries without a negative get those
             documents of the file as negatives that are nearest to them, and are not relevant.
+        teacher: For intent, classify and multilabel: a folder that finetune wrote for the same labels, instead of
+            model. The new model begins as layers of its blocks with its head, and learns its probabilities on train and
+            unlabelled beside the labels (distillation).
+        layers: With teacher: number of blocks of the new model.
+        unlabelled: With teacher: file of texts without labels, .txt with one per line, or a table as train.
         early_stopping_patience: Stop after this many epochs without a better score.
         class_weights: For intent and classify: balanced weights each class by the inverse of its frequency. Or the
             weights themselves, from labels to numbers: a dict, or a .json file with an object; other labels have the
@@ -197,5 +203,6 @@ def _write(prepared: Prepared, progress: Progress, given: dict[str, Any], starte
         if options.lora_rank or options.devices or options.pack:  # what is returned is plain, padded, on one device
             fine_tuned = FineTuned.load(new)
         return write_report(new, fine_tuned, prepared.valid, progress, given, {
-            "base_model": prepared.base_model, **prepared.run, "train_examples": prepared.report["train"],
-            "data": prepared.report, "seconds": round(time.monotonic() - started, 1)})
+            "base_model": prepared.base_model, **prepared.strategy.description, **prepared.run,
+            "train_examples": prepared.report["train"], "data": prepared.report,
+            "seconds": round(time.monotonic() - started, 1)})

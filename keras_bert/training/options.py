@@ -30,7 +30,9 @@ _NO_OBSERVERS: dict[type[keras.callbacks.Callback], list[str]] = {
 # Options that exclude each other, and why.
 _EXCLUSIVE = (("lora_rank", "freeze_blocks", ""), ("lora_rank", "features", ", whose encoder is frozen"),
               ("devices", "pack", ""), ("pack", "few_shot", ", which trains on pairs of texts"),
-              ("devices", "few_shot", ", whose loss compares all texts of a batch"))
+              ("devices", "few_shot", ", whose loss compares all texts of a batch"),
+              *(("teacher", name, "") for name in (
+                  "model", "max_length", *WindowTask.fields, "pack", "few_shot", "class_weights")))
 # Arguments that the model's folder stores, see `TaskModel.columns`.
 REMEMBERED = tuple(LabelColumns.__annotations__)
 
@@ -43,7 +45,7 @@ class Options(RunOptions):
 
     train: str | Rows
     valid: str | Rows | None
-    model: Path
+    model: Path | None
     output: str
     task: str
     valid_share: float | None
@@ -74,6 +76,9 @@ class Options(RunOptions):
     query_prompt: str | None
     document_prompt: str | None
     mine_negatives: Path | None
+    teacher: Path | None
+    layers: int | None
+    unlabelled: str | None
     early_stopping_patience: int | None
     class_weights: str | dict[str, float] | None
     freeze_blocks: int | None
@@ -116,6 +121,11 @@ class Options(RunOptions):
             ("devices", devices, "left out on the JAX backend", not devices or on_tensorflow),
             *((name, values[name], ["left out with ", Option(other), why], not (values[name] and values[other]))
               for name, other, why in _EXCLUSIVE),
+            ("model", self.model, ["given, or ", Option("teacher")], bool(self.model or self.teacher)),
+            ("layers", self.layers, ["given with ", Option("teacher"), ", and left out otherwise"],
+             (self.layers is None) == (self.teacher is None)),
+            ("unlabelled", self.unlabelled, ["left out without ", Option("teacher")],
+             self.unlabelled is None or self.teacher is not None),
             ("gradient_accumulation_steps", batches, ["1 on the JAX backend and with ", Option("devices")],
              batches == 1 or on_tensorflow and not devices),
             ("devices", devices, f"left out for the task {self.task}, whose losses compare all texts of a batch",
@@ -151,7 +161,12 @@ class Options(RunOptions):
         return not_none(**{name: getattr(self, name) for name in names})
 
     def files(self) -> list[str]:
-        return [data for data in (self.train, self.valid, self.weights_file) if isinstance(data, str)]
+        return [data for data in (self.train, self.valid, self.weights_file, self.unlabelled) if isinstance(data, str)]
+
+    @property
+    def pretrained(self) -> Path:
+        """Where the weights with which the training begins are from."""
+        return self.teacher or self.model  # type: ignore[return-value]  # one of them is given, see `rules`
 
     @property
     def weights_file(self) -> str | None:

@@ -16,17 +16,20 @@ from keras_bert.arguments import check_rules, not_none
 from keras_bert.convert import open_source
 from keras_bert.data.examples import warn_of_look_alikes
 from keras_bert.data.tables import Rows, unread_columns
-from keras_bert.errors import InputError
+from keras_bert.errors import InputError, Option
 from keras_bert.files.digests import file_digest
+from keras_bert.files.paths import check_model_folder
 from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask
 from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, read_settings, restored
 from keras_bert.tasks.embed import fields_of
+from keras_bert.tasks.windows import WindowTask
 from keras_bert.text import Tokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.checkpoints import minor_version, model_settings, weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
+from keras_bert.training.distillation import Distillation
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
@@ -35,6 +38,7 @@ from keras_bert.training.run import devices_scope
 from keras_bert.training.strategy import FewShot, Strategy
 from keras_bert.weights import load_pretrained
 from keras_bert.weights.format import Source
+from keras_bert.weights.kinds import ENCODER
 from keras_bert.weights.native import has_settings
 
 _VALID_SHARE = 0.1
@@ -64,7 +68,7 @@ def prepare(options: Options) -> Prepared:
     with unread_columns() as unread:
         files = [read_examples(task_class, path, **options.given(REMEMBERED))
                  for path in (options.train, options.valid) if path is not None]
-    source, base_model = open_source(options.model, takes_texts=True), origin(options.model)
+    source, base_model = open_source(options.pretrained, takes_texts=True), origin(options.pretrained)
     tokenizer = source.needed_tokenizer().with_normalization(options.normalization)
     fields, mined = _fields_of(options, source), None
     if options.mine_negatives is not None:
@@ -83,7 +87,7 @@ def prepare(options: Options) -> Prepared:
         files = [*hold_out(task, options.train, files[0], valid_share, options.seed, same)]
         names = [f"{options.train} without the held-out texts", f"{options.train} (held-out texts: {len(files[1]):,})"]
     examples, valid_examples = files
-    make_strategy = FewShot if options.few_shot else Strategy
+    make_strategy = FewShot if options.few_shot else Distillation if options.teacher else Strategy
     make_strategy.check(names[0], examples)
     task.check(names[1], valid_examples, options.out_of_scope_label)
     train = task.for_training(task.encode(examples, tokenizer))
@@ -93,14 +97,14 @@ def prepare(options: Options) -> Prepared:
     # The model
     strategy = make_strategy(options, source, tokenizer, task, train, valid)
     steps = math.ceil(strategy.train_batches.steps(options.batch_size) / options.gradient_accumulation_steps)
-    preset = None if strategy.task.compares_batch else find_preset(options.model)
+    preset = None if strategy.task.compares_batch else find_preset(options.pretrained)
     used: dict[str, Any] = {
         "learning_rate": options.learning_rate or (preset and preset.learning_rate) or _LEARNING_RATE,
         "dropout": strategy.task.dropout if options.dropout is None else options.dropout}
     with devices_scope(options.devices, options.batch_size, strategy.train_batches, strategy.valid_batches):
-        model = _make_model(source, strategy.task, options, steps * options.epochs, **used)
+        model = _make_model(source, strategy, options, steps * options.epochs, **used)
         head, kept = _keep_head(model, task, source, options.few_shot)
-    run = _run(options, task, used, mined, tokenizer, model, kept)
+    run = _run(options, strategy, task, used, mined, tokenizer, model, kept)
 
     # The report
     report = data_report(task, tokenizer, examples, valid_examples, valid_share, train.cut, train.split,
@@ -117,6 +121,12 @@ def _fields_of(options: Options, source: Source) -> dict[str, Any]:
     task_class = TASKS[options.task]
     fields: dict[str, Any] = {}
     length = task_class.length
+    if options.teacher is not None:
+        check_model_folder(options.teacher)
+        taught, _ = read_settings(options.teacher)
+        if type(taught) is not task_class:
+            raise InputError(Option("task"), f" must be that of the teacher, {taught.name}; got {options.task}")
+        return {name: getattr(taught, name) for name in ("max_length", *WindowTask.fields)}
     if issubclass(task_class, Embed) and source.kind == "embedding" and source.settings:
         fields, length = source.options | fields_of(source.settings), source.settings["max_length"]
     if options.given_task:
@@ -125,19 +135,22 @@ def _fields_of(options: Options, source: Source) -> dict[str, Any]:
     return {"max_length": max_length} | fields | options.given(task_class.fields)
 
 
-def _make_model(source: Source, task: Task, options: Options, total_steps: int, learning_rate: float,
+def _make_model(source: Source, strategy: Strategy, options: Options, total_steps: int, learning_rate: float,
                 dropout: float | None) -> BertTask:
     """Returns the compiled model with its optimizer built."""
+    task = strategy.task
     keras.utils.set_random_seed(options.seed)
     _check_fit(source, options)
     frozen = [*first_parts(options.freeze_blocks or 0), *task.unused]
     layout = "packed" if options.pack else "padded" if kernels.prefers_few_shapes() else "unpadded"
-    bert = load_pretrained(source, dtype=options.dtype, layout=layout, frozen=frozen, lora_rank=options.lora_rank,
-                           trainable=not options.features)
+    arguments: dict[str, Any] = {"dtype": options.dtype, "layout": layout, "frozen": frozen,
+                                 "lora_rank": options.lora_rank, "trainable": not options.features}
+    bert = (load_pretrained(source, **arguments) if options.layers is None else
+            source.load(ENCODER)[0].with_blocks(options.layers).build(**arguments))
     model = task.new_head(bert, dropout or 0.0)
     optimizer = make_optimizer(model, learning_rate, total_steps, options.warmup_ratio, options.weight_decay,
                                accumulates=options.gradient_accumulation_steps > 1)
-    model.compile(optimizer, **task.loss_arguments())
+    model.compile(optimizer, **strategy.loss_arguments())
     return model
 
 
@@ -147,9 +160,10 @@ def _check_fit(source: Source, options: Options) -> None:
     if not 0 <= rest < _MOST_PADDING or (config.vocab_size % 8 and rest > config.vocab_size / 1000):
         raise InputError(f"{source.path}: vocab.txt or tokenizer.json must have as many tokens as the config's "
                          f"vocab_size ({config.vocab_size}); got {tokens}: use the model's own")
-    for name, value, most in (("freeze_blocks", options.freeze_blocks, "num_hidden_layers"),
+    for name, value, most in (("layers", options.layers, "num_hidden_layers"),
+                              ("freeze_blocks", options.freeze_blocks, "num_hidden_layers"),
                               ("lora_rank", options.lora_rank, "hidden_size")):
-        limit = getattr(config, most)
+        limit = options.layers or config.num_hidden_layers if name == "freeze_blocks" else getattr(config, most)
         check_rules((name, value, f"at most the encoder's {most} ({limit})", (value or 0) <= limit))
 
 
@@ -189,16 +203,16 @@ def _head_weights(model: Any) -> list[keras.Variable]:
     return [variable for variable in model.weights if id(variable) not in of_encoder]
 
 
-def _run(options: Options, task: Task, used: dict[str, Any], mined: Rows | None, tokenizer: Tokenizer,
-         model: BertTask, kept: list[keras.Variable]) -> dict[str, dict]:
+def _run(options: Options, strategy: Strategy, task: Task, used: dict[str, Any], mined: Rows | None,
+         tokenizer: Tokenizer, model: BertTask, kept: list[keras.Variable]) -> dict[str, dict]:
     """Returns what decides the result, see `Checkpoints`: of the arguments, the values that are `used`, also those of
     the task where the argument is None. `kept` are the variables of a head that is not new."""
     arguments = options.of_run()
     used = {name: value for name, value in task.training_settings().items() if arguments.get(name, "") is None} | used
     pretrained = [variable for variable in model.bert.variables if not variable.name.startswith("lora")]
     data = {"train": options.train, "valid": options.valid, "mine_negatives": mined,
-            "class_weights": options.weights_file}
-    files = {name: _digest(each) for name, each in data.items() if each is not None}
+            "class_weights": options.weights_file, "unlabelled": options.unlabelled}
+    files = {name: _digest(each) for name, each in data.items() if each is not None} | strategy.digests
     head = {name: value for name, value in model.get_config().items() if name not in _NO_SETTINGS}
     head |= {"weights": weights_digest(tokenizer, kept) if kept else None}
     if options.few_shot:

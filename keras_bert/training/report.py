@@ -89,6 +89,8 @@ def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
     for kind in ("classes", "entities", "labels"):
         if kind in metrics:
             details += [f"## Weakest {kind}", *_weakest(metrics[kind])]
+    if "teacher" in metrics:
+        details += ["## Compared with the teacher", _lost(metrics)]
     if "confusions" in metrics:
         details += ["## Most frequent confusions", _confusions(metrics["confusions"])]
     if scope := metrics.get("out_of_scope"):
@@ -152,6 +154,17 @@ def _weakest(classes: dict[str, dict]) -> list[str]:
     untested = len(classes) - len(tested)
     note = [f"Classes without a validation text: {untested:,}. They have no scores."] if untested else []
     return [_table(("class", *columns, "validation texts"), rows), *note]
+
+
+def _lost(metrics: dict[str, Any]) -> str:
+    """Returns a table of the main score and of the labels whose F1 fell the most below that of the teacher."""
+    teacher, classes, main = metrics["teacher"], metrics.get("classes") or metrics["labels"], metrics["main"]
+    rows = [(_text(label), f1, classes[label]["f1"]) for label, f1 in teacher["f1"].items() if classes[label]["texts"]]
+    rows = sorted((row for row in rows if row[2] < row[1]), key=lambda row: row[2] - row[1])
+    shown = [(main, teacher[main], metrics[main]), *((f"F1 of {label}", *f1) for label, *f1 in rows[:MAX_ROWS])]
+    return (_table(("score", "teacher", "this model", "difference"),
+                   [(name, f"{old:.4f}", f"{new:.4f}", f"{new - old:+.4f}") for name, old, new in shown])
+            + f"\n\n{len(rows):,} of {len(classes):,} labels have a lower F1.")
 
 
 def _confusions(confusions: list[tuple[str, str, int]]) -> str:

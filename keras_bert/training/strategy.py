@@ -46,7 +46,12 @@ class Strategy:
 
     Attributes:
         class_weight: the weights of the losses of the classes; None if all are the same.
+        digests: what decides the result besides the data and the model, SHA-256 by name.
+        description: more entries of `metrics.json`.
     """
+
+    digests: dict[str, str] = {}
+    description: dict[str, Any] = {}
 
     def __init__(self, options: Options, source: Source, tokenizer: Tokenizer, task: Task, train: Encoded,
                  valid: Encoded) -> None:
@@ -75,6 +80,10 @@ class Strategy:
     def finished(self, model: BertTask, batch_size: int) -> BertTask:
         """Returns what answers, made of the trained model."""
         return model
+
+    def loss_arguments(self) -> dict[str, Any]:
+        """Returns the arguments of Keras's `compile` for the targets of `train_batches`."""
+        return self.task.loss_arguments()
 
     def remarks(self, labels: dict[str, int], steps: int, epochs: int) -> list[str]:
         """Returns the last lines of the report on data with these numbers of texts by label. `steps` are per epoch."""

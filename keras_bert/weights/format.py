@@ -137,6 +137,14 @@ class Weights:
     def with_config(self, **changes: Any) -> Self:
         return dataclasses.replace(self, config=dataclasses.replace(self.config, **changes))
 
+    def with_blocks(self, count: int) -> Self:
+        """Returns the weights with `count` of the encoder's blocks: evenly spaced ones, the last among them."""
+        numbers = {self.config.num_hidden_layers * (i + 1) // count - 1: str(i) for i in range(count)}
+        blocks = {name: int(match[0]) for name in self.read if (match := _BLOCK.search(name))}
+        read = {_BLOCK.sub(numbers[blocks[name]], name) if name in blocks else name: each
+                for name, each in self.read.items() if blocks.get(name, -1) in {-1, *numbers}}
+        return dataclasses.replace(self.with_config(num_hidden_layers=count), read=read)
+
     def as_kind(self, kind: str) -> Self:
         """Returns only the weights of a model of `kind`; all of them must be among these."""
         read = {name: self.read[name] for name in shapes(self.config, kind)}
