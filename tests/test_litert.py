@@ -356,6 +356,22 @@ def test_the_command(trained, intents, run, tmp_path):
         assert status == 1 and message in messages[-1] and not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow("a flag that the command loses")
+@pytest.mark.parametrize("case", ["intent", "prompts"])
+def test_the_command_keeps_the_tokens_of_texts(case, run, tmp_path):
+    """The answers to these texts stay the same. A prompt's tokens are kept, too."""
+    (tmp_path / "texts.txt").write_text("play some music\n")
+    status, lines, _ = run("export", "litert", f"--model={zoo.model(case)}", f"--output={tmp_path / 'lite'}",
+                           f"--keep_tokens_of={tmp_path / 'texts.txt'}")
+    assert status == 0 and lines[0].startswith("kept ") and lines[-1] == str(tmp_path / "lite")
+    whole, lite = LiteModel.load(zoo.litert(case)), LiteModel.load(tmp_path / "lite")
+    assert lite.task == whole.task and {"play", "some", "music"} <= {*lite.tokenizer.vocabulary}
+    assert len(lite.tokenizer.vocabulary) == lite.runner.config.vocab_size < whole.runner.config.vocab_size
+    found, expected = (model.predict(["some music play"]) for model in (lite, whole))
+    np.testing.assert_allclose(*(each if case == "prompts" else each[0].scores for each in (found, expected)),
+                               rtol=1e-5)
+
+
 @pytest.mark.slow("a flag that makes no embedder of an encoder")
 def test_an_encoder_becomes_an_embedder(pretrained_once, run, tmp_path):
     status, lines, _ = run("export", "litert", f"--model={pretrained_once}", "--pooling=mean", "--normalize",

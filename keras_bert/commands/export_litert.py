@@ -5,7 +5,7 @@ from typing import Literal, Unpack
 from keras_bert.arguments import Normalization, Pooling, PositiveOrZero, ScoreColumns, check_rules, not_none
 from keras_bert.errors import InputError
 from keras_bert.files.atomic import atomic_folder, check_free
-from keras_bert.files.paths import check_readable
+from keras_bert.files.paths import check_readable, find_texts
 
 _MAX_LOSS = 0.5
 EXAMPLE = "keras-bert export litert --model=my_model --output=lite --dtype=int8"
@@ -13,7 +13,8 @@ EXAMPLE = "keras-bert export litert --model=my_model --output=lite --dtype=int8"
 
 def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32", pooling: Pooling | None = None,
         normalize: bool | None = None, normalization: Normalization | None = None, data: str | None = None,
-        max_loss: PositiveOrZero = _MAX_LOSS, overwrite: bool = False, **columns: Unpack[ScoreColumns]) -> None:
+        max_loss: PositiveOrZero = _MAX_LOSS, keep_tokens_of: list[str] | None = None, overwrite: bool = False,
+        **columns: Unpack[ScoreColumns]) -> None:
     """Export a model for LiteRT, which answers without TensorFlow.
 
     Args:
@@ -33,6 +34,8 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32", 
         label_delimiter: With data: what separates the labels, see finetune. Default: as in training.
         out_of_scope_label: With data: label of the texts that are out of scope, which the score leaves out.
         max_loss: With data: largest loss of the score in percentage points; nothing is exported if more is lost.
+        keep_tokens_of: Text files, to keep only the rows of the word embeddings of the tokens that these use, see
+            convert.
         overwrite: Replace the output.
     """
     if data is None:
@@ -40,13 +43,21 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32", 
                     ("max_loss", max_loss, "left out without --data", max_loss == _MAX_LOSS))
     else:
         check_readable(data)
-    check_free(output, overwrite, (model,))
+    texts = None if keep_tokens_of is None else find_texts(keep_tokens_of, "keep_tokens_of")
+    check_free(output, overwrite, (model, *(texts or ())))
+    from keras_bert.convert.trimming import with_tokens_of
     from keras_bert.export.litert import check_litert_export, why_not, write_litert
-    from keras_bert.inference.fine_tuned import load_tuned
+    from keras_bert.inference.fine_tuned import FineTuned, load_tuned
     from keras_bert.inference.lite_model import LiteModel
     from keras_bert.inference.task_model import compare
+    from keras_bert.weights.format import Weights
 
     tuned = load_tuned(model, not_none(pooling=pooling, normalize=normalize)).with_normalization(normalization)
+    if texts is not None:
+        weights = Weights.of(tuned.model, tuned.tokenizer, settings=tuned.task.settings())
+        weights = with_tokens_of(weights, texts, print)
+        assert weights.tokenizer
+        tuned = FineTuned(weights.build(), weights.tokenizer, tuned.task, tuned.columns)
     check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
     encoded = None if data is None else tuned.encode(data, **columns)
     with atomic_folder(output, overwrite) as folder:
