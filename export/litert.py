@@ -78,7 +78,7 @@ def write_litert(model: BertTask, tokenizer: Tokenizer, folder: str, task: Task 
     if not task.fits(model):
         raise InputError(Option("task"), f" must be the task of the model; got {task.name} for a "
                          f"{type(model).__name__}")
-    check_names(model, vars(task))
+    check_names(model, task.named, vars(task))
     warn_if_unmeasured(task, f"LiteRT {dtype}")
     replica = model.rebuild(dtype="float32", lora_rank=None, layout="padded")
 

@@ -231,8 +231,8 @@ def task_of(model: BertLayer | BertTask, tokenizer: Tokenizer, task: Task | None
     for name in sorted(options.keys() - {*fields[kind]}):
         raise InputError(f"a {type(model).__name__} takes only these options: {', '.join(fields[kind][1:])}; "
                          f"got {name}")
-    check_names(model, {name: options.get(name, getattr(task, name, [])) for name in fields[kind]})
     check(kind, options)
+    check_names(model, kind.named, {name: options.get(name, getattr(task, name, [])) for name in kind.named})
     length = writing.encoder_of(model).config.input_length(
         options.get("max_length", task and task.max_length), tokenizer.default_length)
     if length < _SHORTEST:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 
 import numpy as np
@@ -13,12 +14,17 @@ from keras_bert import LiteModel
 from keras_bert.data.tables import unread_columns
 from keras_bert.errors import InputError
 from keras_bert.export import export_litert, export_text_model
+from keras_bert.inference.saved_model import SavedModel
 from keras_bert.models import BertClassifier, BertJointClassifier, BertTokenClassifier
 from keras_bert.tasks import TASKS, Classify, Joint, Tag, run_model
+from keras_bert.text import BertTokenizer
 from keras_bert.training import FineTuned, finetune
+from keras_bert.training.held_out import hold_out
+from keras_bert.training.options import Options
+from keras_bert.training.prepare import prepare
 
 import zoo
-from conftest import change_json, randomize
+from conftest import TINY_VOCABULARY, change_json, options_of, randomize
 
 ROWS = [(["play", "some", "music"], ["O", "O", "B-what"], "listen"),
         (["turn", "off", "the", "light"], ["B-act", "I-act", "O", "B-what"], "home"),
@@ -66,11 +72,17 @@ def test_all_forms_are_read(tmp_path):
         renamed = Joint.read(Joint.open([{"text": "a b", "intent": "x", "entities": [], "id": 1}], "a"),
                              label_column="intent")
     assert (renamed[0].label, unread) == ("x", ["id"])
+    for labels in ("label", "labels"):  # as doccano writes spans, and a single label
+        doccano, = Joint.read(Joint.open([{"text": "a b", "intent": ["x"], labels: [[0, 1, "t"]]}], "a"),
+                              label_column="intent")
+        assert (doccano.label, doccano.tags) == ("x", ["B-t", "O", "O"])
+    of_tuple, = Joint.read(Joint.open([(["a"], ["O"], 3)], "a", label_column="intent"), label_column="intent")
+    assert of_tuple.label == "3"
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [
-    ("label", "listen\nhome\nlisten\n", "row 4: seq.in and seq.out and label must have the same rows"),
-    ("label", "listen\n\nlisten\ntime\nhome\n", "row 2: seq.in and seq.out and label must have the same rows"),
+    ("label", "listen\nhome\nlisten\n", "row 4: seq.in, seq.out and label must have the same rows"),
+    ("label", "listen\n\nlisten\ntime\nhome\n", "row 2: seq.in, seq.out and label must have the same rows"),
     ("a.conll", "play\tO\n\n# intent: x\n# intent: y\nmusic\tB-what\n", "row 1: must have tags or entities, and one"),
     ("a.conll", "# intent: x\n# intent: y\nmusic\tB-what\n", "row 3: must have tags or entities, and one label"),
     ("a.jsonl", '{"words": ["a"], "tags": ["O"]}\n', "there is no column 'label'"),
@@ -97,8 +109,9 @@ def joint(source):
 def test_answers_scores_and_losses_are_those_of_two_models(joint):
     model, (classify, tag) = joint
     texts = [*(" ".join(words) for words, *_ in ROWS), "", "the lamps turn on " * 9, "각각의 집 é!"]
-    with pytest.warns(match="texts cut"):
+    with pytest.warns(match="texts cut at max_length 16: 1 of 7"):
         answers = model.predict(texts)
+    with pytest.warns(match="texts cut"):
         labels, entities = classify.predict(texts), tag.predict(texts)
     for frame, label, found in zip(answers, labels, entities, strict=True):
         assert (frame.label, [entity.text for entity in frame.entities]) == (label.label, [e.text for e in found])
@@ -137,6 +150,41 @@ def test_the_training_loss_is_the_mean_over_texts_plus_that_over_tags(joint):
     assert float(loss) == pytest.approx(model.task.score(encoded, run_model(model.model, batches))["loss"], rel=1e-4)
 
 
+def test_batches_of_a_step_weigh_as_one(joint):
+    """The mean over all texts, and over all tags, of batches whose texts have 1 to 4 tags."""
+    model, _ = joint
+    encoded = model.encode(ROWS)
+    parts = list(encoded.batched(TOKENIZER).training_dataset(2, 0, 0, accumulation_steps=2).as_numpy_iterator())
+    assert len(parts) == 2
+    for name, of_all in (("label_logits", encoded.targets["label_logits"]), ("tag_logits", np.concatenate(
+            [of_text[of_text >= 0] for of_text in encoded.targets["tag_logits"]]))):
+        means = [np.mean((targets[name] + 1) * weights[name]) for _, targets, weights in parts]
+        assert np.mean(means) == pytest.approx(np.mean(of_all + 1))
+
+
+def test_a_head_is_kept_only_with_the_same_labels_and_tags(tmp_path):
+    for kind, line in (("x", "head: that of"), ("y", "new head: .* has other tags")):
+        rows = [(["play", "it"], [f"B-{kind}", "O"], label) for label in zoo.LABELS] * 2
+        options = options_of(finetune, Options, train=rows, valid=rows, model=zoo.model("joint"), task="joint",
+                             output=str(tmp_path / "new"))
+        assert any(re.match(line, found) for found in prepare(options).lines)
+
+
+def test_rare_entities_and_labels_are_not_held_out(tmp_path):
+    rows = [([f"word{i}", "it"], ["B-rare" if i == 3 else "B-what", "O"], "ab"[i % 2]) for i in range(10)]
+    examples = Joint.read(Joint.open(rows, "data"))
+    task = Joint.from_examples("data", examples, max_length=16)
+    for seed in range(10):
+        train, held_out = hold_out(task, "data", examples, 0.4, seed, None)
+        assert "B-rare" in {tag for each in train for tag in each.tags} and len(held_out) == 4
+
+
+def test_texts_are_cut_on_the_right_alone():
+    tokenizer = BertTokenizer(TINY_VOCABULARY, truncation_side="left")
+    with pytest.raises(InputError, match="truncation_side .* must be right"):
+        Joint(16, LABELS, TAGS).check_tokenizer(tokenizer)
+
+
 def test_it_learns_and_its_folder_answers(pretrained, tmp_path):
     tuned = finetune(ROWS * 12, ROWS, model=pretrained, output=tmp_path / "model", task="joint", epochs=12,
                      batch_size=4, learning_rate=5e-3)
@@ -146,8 +194,11 @@ def test_it_learns_and_its_folder_answers(pretrained, tmp_path):
     loaded = FineTuned.load(tmp_path / "model")
     assert loaded.predict(["turn off the light"]) == tuned.predict(["turn off the light"])
     assert TASKS["joint"].fits(loaded.model)
-    with pytest.raises(InputError, match="row 1: label 'new' is not among the learned labels"):
-        loaded.evaluate([(["stop"], ["O"], "new")])
+    for row, message in (((["stop"], ["O"], "new"), "row 1: label 'new' is not among the learned labels"),
+                         ((["stop"], ["B-new"], "home"), "row 1: tag 'B-new' is not among the learned tags"),
+                         ({"text": "stop", "entities": [], "label": "home"}, "must have the tags of words, as")):
+        with pytest.raises(InputError, match=message):
+            loaded.evaluate([row])
     for options, message in (({"few_shot": True}, "few_shot"), ({"doc_stride": 8}, "doc_stride"),
                              ({"out_of_scope_label": "none"}, "out_of_scope_label")):
         with pytest.raises(InputError, match=f"{message} must be left out unless task is"):
@@ -169,7 +220,15 @@ def test_names_must_be_as_many_as_the_head_has_classes(joint, file, change, mess
     for export in (export_text_model, export_litert):
         with pytest.raises(InputError, match=f"^{message} names"):
             export(model.model, TOKENIZER, tmp_path / "export", task)
+    with pytest.raises(InputError, match="^tags must be texts that are not empty"):
+        Joint(16, LABELS, ["O", 1])
     folder = shutil.copytree(zoo.litert("joint"), tmp_path / "lite")
     change_json(folder / "settings.json", tags=TAGS)
     with pytest.raises(InputError, match=r"have a name for each of the tag_logits of model.tflite \(3\); got 5"):
         LiteModel.load(folder)
+
+
+def test_a_saved_model_without_settings_is_known_by_its_outputs(tmp_path):
+    folder = shutil.copytree(zoo.saved_model("joint"), tmp_path / "joint")
+    shutil.rmtree(folder / "assets.extra")
+    assert SavedModel(str(folder), 1).display == "frame"

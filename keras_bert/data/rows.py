@@ -78,10 +78,14 @@ def paired_lines(folder: Path, *names: str) -> Iterator[tuple[int, list[str]]]:
     for row, entries in enumerate(itertools.zip_longest(*files, fillvalue=(0, 1.0, "")), 1):
         stripped = [line.strip() for _, _, line in entries]
         if any(stripped) and not all(stripped):
-            raise InputError(f"{folder}: row {row}: {' and '.join(names)} must have the same rows; "
-                             f"got {' and '.join(f'{line!r:.40}' for line in stripped)}")
+            raise InputError(f"{folder}: row {row}: {_enumerated(names)} must have the same rows; "
+                             f"got {_enumerated([f'{line!r:.40}' for line in stripped])}")
         if all(stripped):
             yield row, stripped
+
+
+def _enumerated(parts: Sequence[str]) -> str:
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
 def byte_lines(path: Path, unit: str = "row") -> Iterator[tuple[int, float, bytes | LongLine]]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from keras_bert.arguments import Path
-from keras_bert.data.examples import choose, only
+from keras_bert.data.examples import choose, label_of, only
 from keras_bert.data.rows import lines, paired_lines
 from keras_bert.data.tables import Rows, at_least_one, check_columns, choose_reader, read_table
 from keras_bert.errors import InputError, Option
@@ -19,7 +19,7 @@ from keras_bert.files.json_files import Record
 OUTSIDE = "O"
 Unit = Literal["word", "character"]  # what tags belong to
 _TAG = re.compile(r"\s*(?:O|([BIELSU])-\s*(\S|\S.*\S))\s*")
-_LABEL = re.compile(r"#+ *intent *[:=] *(\S.*?)\s*")  # a comment before a sentence
+_LABEL = re.compile(r"#+\s+intent\s*[:=]\s*(\S.*?)\s*", re.IGNORECASE)  # a comment before a sentence
 _RULE = "must be O, or B-, I-, E-, L-, S- or U- and a type"
 _KEYS = {"start_offset": "start", "end_offset": "end", "labels": "label"}
 _Span = tuple[int, int, str]  # the start and the end of an entity in characters, and its type
@@ -199,10 +199,11 @@ def _read_rows(path: Path | Rows, label_column: str | None) -> Iterator[Tagged]:
     columns, rows = read_table(path)
     name = "tokens" if "tokens" in columns else "words"
     check_columns(path, columns, ["text"] * (name not in columns), "; pass words and tags, or text and entities")
-    column = next((each for each in ("entities", "spans", "label", "labels") if {each, "text"} <= {*columns}), "")
+    found = {*columns} - {label_column}
+    column = next((each for each in ("entities", "spans", "label", "labels") if {each, "text"} <= found), "")
     check_columns(path, columns, [label_column] * (label_column is not None))
     for row in rows:
-        label = row.text(label_column, labelled=True) if label_column else None
+        label = label_of(row, label_column) if label_column else None
         entities = row.values.get(column)
         if entities is None and "annotation_id" in columns:  # Label Studio leaves out the key if there are no entities
             entities = []

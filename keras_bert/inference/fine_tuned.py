@@ -55,7 +55,7 @@ class FineTuned(TaskModel):
         model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
         task, columns = read_settings(folder)
         with at(folder):
-            check_names(model, vars(task))
+            check_names(model, task.named, vars(task))
         return cls(model, load_tokenizer(folder), task, columns)
 
     def export(self, path: Path, **options: Any) -> None:

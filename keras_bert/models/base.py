@@ -106,11 +106,10 @@ class DropoutTask(BertTask):
         return config if self.num_classes is None else config | {"num_classes": self.num_classes}
 
 
-def check_names(model: keras.Model, fields: Mapping[str, Any]) -> None:
-    """Raises an InputError unless the `labels` and `tags` among a task's fields are as many as the head has classes."""
-    for name, size in (("labels", "num_classes"), ("tags", "num_tags")):
-        count = getattr(model, size, None)
-        if name in fields and count is not None and len(fields[name]) != count:
+def check_names(model: keras.Model, named: Mapping[str, str], fields: Mapping[str, Any]) -> None:
+    """Raises an InputError unless the `named` fields of a task, see `Task`, are as many as the head has classes."""
+    for name, size in named.items():
+        if len(fields[name]) != (count := getattr(model, size)):
             raise InputError(f"{name} must be the names of the {count} classes of this {type(model).__name__}; "
                              f"got {len(fields[name])} names")
 

@@ -24,8 +24,9 @@ from keras_bert.tasks.squad import Answer, Span
 from keras_bert.tasks.tag import Entity, Tag
 from keras_bert.tasks.word_weights import WordWeight
 
-# Of tasks whose models have the same weights, the first is what a model without settings is for.
-_ALL: tuple[type[Task], ...] = (Classify, Intent, MultiLabel, Regress, Tag, Joint, Span, MultipleChoice, Embed,
+# Of tasks whose models have the same weights, the first is what a model without settings is for. Of those whose
+# `output` a SavedModel without settings has, the first is its task: one of joint has those of two others, too.
+_ALL: tuple[type[Task], ...] = (Joint, Classify, Intent, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed,
                                 Rerank)
 TASKS = {task.name: task for task in _ALL}
 SETTINGS, _LABELS = "settings.json", "labels.json"

@@ -110,6 +110,7 @@ class Task:
             if the answer is of another kind.
         activation: the function that turns the outputs into probabilities; None if they are not logits of classes.
         score_names: names in words of scores, for those that are not in `score_names.SCORES`, or differ from it.
+        named: the fields with the names of classes, and the attributes of the head that count these.
         card: what the model card says about the task.
     """
 
@@ -140,6 +141,7 @@ class Task:
     weighed: ClassVar[str] = ""
     activation: ClassVar[Literal["softmax", "sigmoid"] | None] = None
     score_names: ClassVar[dict[str, str]] = {}
+    named: ClassVar[dict[str, str]] = {}
     card: ClassVar[Card] = Card("text-classification", "texts", "Answers texts.")
 
     # Methods that each task defines. `iterate` and `from_examples` are class methods.
@@ -282,7 +284,7 @@ class Task:
     def column_names(cls, fields: Sequence[str], columns: Mapping[str, Any]) -> list[str]:
         """Returns the columns of a table that hold these fields. `columns`, `text_column` and so on, rename them for
         tasks on single texts or pairs; other tasks have fixed names."""
-        renamed = columns if any("text" in names for names in cls.tuples) else {}
+        renamed = columns if any({"text", "label"} & {*names} for names in cls.tuples) else {}
         return [renamed.get(f"{field}_column") or field for field in fields]
 
     def arguments(self, *lists: Iterable | None) -> list:

@@ -171,6 +171,7 @@ class LabelTask(TextTask):
     options = *TextTask.options, "teacher", "layers", "unlabelled"
     heads: ClassVar[tuple[str, ...]] = ("BertClassifier",)
     weights, lite_outputs, weighed = "classification", {"probabilities": "BL"}, "probabilities"
+    named = {"labels": "num_classes"}
 
     def new_head(self, bert: Encoder, dropout: float) -> Head:
         from keras_bert.models import BertClassifier

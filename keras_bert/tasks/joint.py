@@ -48,17 +48,22 @@ class Joint(Task):
     tags: list
     unit: Unit = "word"
 
-    name, main, stratified, names_classes, output = "joint", "frame_accuracy", True, True, "frame_score"
+    name, main, names_classes, output = "joint", "frame_accuracy", True, "frame_score"
     score_names = {"frame_accuracy": "frame accuracy", "accuracy": "label accuracy", "macro_f1": "macro F1 of labels",
                    "f1": "entity F1", "precision": "entity precision", "recall": "entity recall"}
     heads, lite_outputs, display = ("BertJointClassifier",), {_LABEL: "BL", _TAGS: "BST"}, "frame"
-    weighed = "probabilities"
+    weighed, named = "probabilities", {"labels": "num_classes", "tags": "num_tags"}
     files = "words with tags and a label", ()
     card = Card("token-classification", "classes and entities of texts",
                 "Answers a text with one of {}classes, and marks the entities in it.")
     tuples = (("words", "tags", "label"),)
     exported_outputs = {"label": (str, "B"), "score": (np.float32, "B"), "probabilities": (np.float32, "BL"),
                         "frame_score": (np.float32, "B"), **Tag.exported_outputs}
+
+    def __post_init__(self) -> None:
+        for name in ("labels", "tags"):
+            if not all(isinstance(value, str) and value for value in getattr(self, name)):
+                raise InputError(f"{name} must be texts that are not empty; got {getattr(self, name)!r:.200}")
 
     @functools.cached_property
     def _classify(self) -> Classify:
@@ -95,11 +100,14 @@ class Joint(Task):
                 raise InputError(f"{path}: row {example.row}: label {escaped(example.label or '')} is not among the "
                                  "learned labels; correct it, or train on texts with it")
 
+    def check_tokenizer(self, tokenizer: Tokenizer) -> None:
+        self._tag.check_tokenizer(tokenizer)
+
     def label(self, example: Tagged) -> Any:
         return example.label, self._tag.label(example)
 
     def classes(self, example: Tagged) -> list[str]:
-        return [example.label or ""]
+        return [example.label or "", *(f"{kind} (entity)" for kind in self._tag.classes(example))]
 
     def example(self, text: str) -> Tagged:
         return self._tag.example(text)
@@ -128,14 +136,9 @@ class Joint(Task):
 
         from keras_bert.tasks import tag_graph
 
-        found: list[Any] = []
-
-        def run(rows: list[Tensor], _: Any) -> Tensor:  # a row for each text
-            found.append(reader.run(*rows))
-            return found[0][_TAGS]
-
-        entities = tag_graph.answer(self._tag, reader, inputs[0], run)
-        answers = self._classify.encode_in_graph(found[0][_LABEL], inputs[0])
+        rows, _, decode = tag_graph.encode(self._tag, reader, inputs[0])  # a row for each text
+        outputs = reader.run(*rows)
+        answers, entities = self._classify.encode_in_graph(outputs[_LABEL], rows[1]), decode(outputs[_TAGS])
         of_words = tf.where(entities["word_start"] < 0, 1.0, entities["word_score"])  # padding has no factor
         return answers | entities | {"frame_score": answers["score"] * tf.reduce_prod(of_words, axis=1)}
 
@@ -157,12 +160,13 @@ class Joint(Task):
             self._classify.exported_rows(*of_labels), self._tag.exported_rows(*of_tags))]
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
-        """Returns `frame_accuracy`, the share of the texts whose label and tags are all right; `accuracy` and the other
+        """Returns `frame_accuracy`, the share of the texts whose label and tags are all right, as in JointBERT's code,
+        for which I- at the beginning of an entity is wrong; `accuracy` and the other
         scores of `Classify` but F1, of the labels; those of `Tag`, of the entities; and `loss`, the sum of both."""
         of_labels, of_tags = self._parts(encoded, outputs)
-        classes, entities = self._classify.score(*of_labels), self._tag.score(*of_tags)
+        tags, answers, losses = self._tag.tags_of(*of_tags)
+        classes, entities = self._classify.score(*of_labels), self._tag.score_tags(tags, answers, losses)
         right = self._classify.probabilities(*of_labels).argmax(1) == encoded.targets[_LABEL]
-        tags, answers, _ = self._tag.tags_of(*of_tags)
         frames = [is_right and one == other for is_right, one, other in zip(right, tags, answers)]
         return {"frame_accuracy": float(np.mean(frames))} | classes | entities | {
             "loss": classes["loss"] + entities["loss"]}

@@ -81,7 +81,7 @@ class Tag(SplittingTask):
     unit: Unit = "word"
 
     name, main, windows, unused, names_classes = "tag", "f1", True, ("pooler",), True
-    output, activation = "entity_label", "softmax"
+    output, activation, named = "entity_label", "softmax", {"labels": "num_classes"}
     options = fields = ("features", *SplittingTask.fields)
     weights, lite_outputs, display = "token_classification", {"probabilities": "BSL"}, "entities"
     heads = "BertTokenClassifier", "BertFeatureTagger"
@@ -228,13 +228,17 @@ class Tag(SplittingTask):
                                        probabilities.max(axis=1), tokens.starts[firsts], ends[:len(firsts)])
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
-        """Returns `f1`, `precision` and `recall` of whole entities (seqeval, like conlleval); `entity_macro_f1`, the
-        mean over the types, for which an entity must begin with B- (seqeval, strict IOB2); for tags of characters
-        `character_macro_f1`, the mean over all labels that occur, O included, without white space (these two are the
-        scores of KLUE's code; Park et al., 2021); `entities`, which maps each type to its scores and `texts`, its
-        number of entities; `loss`, the mean cross-entropy of the labelled words or tokens."""
+        """Returns the scores of `score_tags`."""
+        return self.score_tags(*self.tags_of(encoded, outputs))
+
+    def score_tags(self, tags: list[list[str]], answers: list[list[str]], losses: list[float]) -> dict[str, Any]:
+        """Returns, of the results of `tags_of`, `f1`, `precision` and `recall` of whole entities (seqeval, like
+        conlleval); `entity_macro_f1`, the mean over the types, for which an entity must begin with B- (seqeval, strict
+        IOB2); for tags of characters `character_macro_f1`, the mean over all labels that occur, O included, without
+        white space (these two are the scores of KLUE's code; Park et al., 2021); `entities`, which maps each type to
+        its scores and `texts`, its number of entities; `loss`, the mean cross-entropy of the labelled words or tokens.
+        """
         metrics, strict = require("seqeval.metrics"), require("seqeval.metrics.v1")
-        tags, answers, losses = self.tags_of(encoded, outputs)
         is_empty = {OUTSIDE}.issuperset(itertools.chain.from_iterable((*tags, *answers)))
         report = {"micro avg": dict.fromkeys(("precision", "recall", "f1-score"), 0.0)} if is_empty else (
             metrics.classification_report(tags, answers, output_dict=True, zero_division=0))
@@ -244,7 +248,7 @@ class Tag(SplittingTask):
         if self.unit == "character":
             macro["character_macro_f1"] = float(require("sklearn.metrics").f1_score(
                 *(list(itertools.chain.from_iterable(texts)) for texts in (tags, answers)), average="macro"))
-        return _row(report.pop("micro avg")) | macro | {"loss": float(np.mean(losses)), "entities": {
+        return _row(report.pop("micro avg")) | macro | {"loss": float(np.mean(losses or 0)), "entities": {
             label: _row(row) | {"texts": int(row["support"])}
             for label, row in report.items() if not label.endswith(" avg")}}
 

@@ -1,6 +1,5 @@
 """The answers of the task tag as TensorFlow operations, see `Tag` in tag.py."""
 
-import functools
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -13,36 +12,46 @@ from keras_bert.tasks.tag import Tag
 _PADDING = {"start": -1, "end": -1, "label": "", "text": "", "score": 0.0}
 
 
-def answer(task: Tag, reader: Reader, texts: tf.Tensor, run: Callable[..., tf.Tensor] | None = None) -> Answers:
-    """Computes `exported_outputs` of texts, string [batch]. `run` returns the logits of the windows' inputs, float32
-    [rows, seq, labels]; by default, the model's outputs."""
+def answer(task: Tag, reader: Reader, texts: tf.Tensor) -> Answers:
+    """Computes `exported_outputs` of texts, string [batch]."""
+    inputs, tokens, decode = encode(task, reader, texts)
+    return decode(reader.run_windows(reader.run, inputs, tokens))
+
+
+def encode(task: Tag, reader: Reader, texts: tf.Tensor
+           ) -> tuple[list[tf.Tensor], tf.RaggedTensor, Callable[[tf.Tensor], Answers]]:
+    """Returns the model's inputs, a row for each window of the texts, string [batch]; the tokens of the texts; and the
+    function from logits, float32 [rows, seq, labels], to `exported_outputs`."""
     ids, starts, limits = reader.tokenizer.tokenize_with_offsets(texts)
     tokens = ids.merge_dims(1, 2)  # [batch, (tokens)]
     size = tf.fill([tokens.nrows()], tf.constant(reader.max_length - 2, tf.int64))
     parts = split(tokens, size, task.doc_stride, task.max_windows)
     inputs = reader.pack(parts.of(tokens))
-    outputs = (run or functools.partial(reader.run_windows, reader.run))(inputs, tokens)[:, 1:-1]
-    logits = tf.boolean_mask(outputs, inputs[1][:, 2:] > 0)  # without [CLS], the final [SEP]
-    logits = tf.boolean_mask(logits, is_own(parts))
     text, head, tail = _words(task, ids, tokens, starts.flat_values)
     read = head  # of each word, the index of its first token among those of all windows
     if task.max_windows is not None:
-        limit = tf.math.segment_max(parts.end, parts.row)
-        is_read = head < tf.gather(limit, text)
+        last_end = tf.math.segment_max(parts.end, parts.row)
+        is_read = head < tf.gather(last_end, text)
         text, head, tail = (tf.boolean_mask(part, is_read) for part in (text, head, tail))
-        read = head - tf.gather(tf.cumsum(tokens.row_limits() - limit, exclusive=True), text)
-    probabilities = tf.gather(tf.nn.softmax(logits), read)
-    label, score = tf.argmax(probabilities, axis=1), tf.reduce_max(probabilities, axis=1)
+        read = head - tf.gather(tf.cumsum(tokens.row_limits() - last_end, exclusive=True), text)
     begin, limit = tf.gather(starts.flat_values, head), tf.gather(limits.flat_values, tail)
     start, end = characters(texts, text, begin), characters(texts, text, limit)
-    kind, first, last = _entities(task.labels, label, text)
-    entity_text, entity_begin = tf.gather(text, first), tf.gather(begin, first)
-    words = {"start": start, "end": end, "label": tf.gather(tf.constant(task.labels), label), "score": score}
-    entities = {"start": tf.gather(start, first), "end": tf.gather(end, last), "label": kind,
-                "score": tf.reduce_mean(tf.gather(score, tf.ragged.range(first, last + 1)), axis=1),
-                "text": tf.strings.substr(
-                    tf.gather(texts, entity_text), entity_begin, tf.gather(limit, last) - entity_begin)}
-    return _padded("word", words, text, ids.nrows()) | _padded("entity", entities, entity_text, ids.nrows())
+
+    def decode(outputs: tf.Tensor) -> Answers:
+        logits = tf.boolean_mask(outputs[:, 1:-1], inputs[1][:, 2:] > 0)  # without [CLS], the final [SEP]
+        logits = tf.boolean_mask(logits, is_own(parts))
+        probabilities = tf.gather(tf.nn.softmax(logits), read)
+        label, score = tf.argmax(probabilities, axis=1), tf.reduce_max(probabilities, axis=1)
+        kind, first, last = _entities(task.labels, label, text)
+        entity_text, entity_begin = tf.gather(text, first), tf.gather(begin, first)
+        words = {"start": start, "end": end, "label": tf.gather(tf.constant(task.labels), label), "score": score}
+        entities = {"start": tf.gather(start, first), "end": tf.gather(end, last), "label": kind,
+                    "score": tf.reduce_mean(tf.gather(score, tf.ragged.range(first, last + 1)), axis=1),
+                    "text": tf.strings.substr(
+                        tf.gather(texts, entity_text), entity_begin, tf.gather(limit, last) - entity_begin)}
+        return _padded("word", words, text, ids.nrows()) | _padded("entity", entities, entity_text, ids.nrows())
+
+    return inputs, tokens, decode
 
 
 def _words(task: Tag, ids: tf.RaggedTensor, tokens: tf.RaggedTensor,

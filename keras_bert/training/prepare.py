@@ -179,6 +179,8 @@ def _keep_head(model: BertTask, task: Task, source: Source, few_shot: bool) -> t
         return ["new head: few_shot makes it by a logistic regression"], []
     if not (isinstance(was, type(task)) or isinstance(task, type(was))):  # an intent model is a classifier
         return [f"new head: {source.path} is for the task {was.name}, not {task.name}"], []
+    if getattr(task, "tags", None) != getattr(was, "tags", None):
+        return [f"new head: {source.path} has other tags"], []
     labels, old_labels = (getattr(each, "labels", []) for each in (task, was))
     if others := sorted({*labels} ^ {*old_labels}):
         return [f"new head: {source.path} has other labels; only one of the two has {shorten(', '.join(others))}"], []

@@ -88,7 +88,7 @@ def model_card(metrics: dict[str, Any], pictures: list[str]) -> str:
     details = []
     for kind in ("classes", "entities", "labels"):
         if kind in metrics:
-            details += [f"## Weakest {kind}", *_weakest(metrics[kind])]
+            details += [f"## Weakest {kind}", *_weakest(metrics[kind], "entity" if kind == "entities" else "class")]
     if "teacher" in metrics:
         details += ["## Compared with the teacher", _lost(metrics)]
     if "confusions" in metrics:
@@ -146,14 +146,14 @@ def _scores(metrics: dict[str, Any]) -> str:
     return _table(("score", "value"), [(name, f"{value:.4f}") for name, value in rows]) + "\n\n" + basis
 
 
-def _weakest(classes: dict[str, dict]) -> list[str]:
+def _weakest(classes: dict[str, dict], what: str) -> list[str]:
     tested = [(label, scores) for label, scores in classes.items() if scores["texts"]]
     columns = {name: key for key, name in OF_CLASSES.items() if key in next(iter(classes.values()))}
     rows = [(_text(label), *(f"{scores[key]:.4f}" for key in columns.values()), f"{scores['texts']:,}")
             for label, scores in sorted(tested, key=lambda pair: pair[1]["f1"])[:MAX_ROWS]]
     untested = len(classes) - len(tested)
     note = [f"Classes without a validation text: {untested:,}. They have no scores."] if untested else []
-    return [_table(("class", *columns, "validation texts"), rows), *note]
+    return [_table((what, *columns, "validation texts"), rows), *note]
 
 
 def _lost(metrics: dict[str, Any]) -> str:
