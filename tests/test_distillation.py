@@ -96,6 +96,7 @@ def test_targets_are_the_teachers_logits_and_the_labels_in_the_students_order(te
     assert any("unlabelled texts that are also validation texts: 1:" in line for line in student.lines)
 
 
+@pytest.mark.slow("a student that resumes with another teacher")
 @pytest.mark.usefixtures("eager")
 def test_it_resumes_exactly_and_only_with_the_same_teacher(teacher, intents, unlabelled, tmp_path):
     arguments = dict(train=intents[0], valid=intents[1], teacher=str(teacher), layers=1, unlabelled=str(unlabelled),
@@ -119,8 +120,9 @@ def test_it_resumes_exactly_and_only_with_the_same_teacher(teacher, intents, unl
 
 
 @pytest.mark.usefixtures("eager")
-def test_the_card_says_what_the_student_lost(teacher, intents, tmp_path):
-    finetune(*intents, teacher=teacher, layers=1, output=tmp_path / "student", epochs=1, learning_rate=0.05)
+def test_the_card_says_what_the_student_lost(teacher, intents, unlabelled, tmp_path):
+    finetune(*intents, teacher=teacher, layers=1, unlabelled=unlabelled, output=tmp_path / "student", epochs=1,
+             learning_rate=0.05)
     metrics = json.loads((tmp_path / "student/metrics.json").read_text())
     expected = FineTuned.load(teacher).evaluate(intents[1])
     assert metrics["teacher"] == {"accuracy": expected["accuracy"], "f1": {
@@ -131,6 +133,7 @@ def test_the_card_says_what_the_student_lost(teacher, intents, tmp_path):
     assert re.findall(r"\| F1 of (\w+) ", section) == sorted(
         lost, key=lambda label: metrics["classes"][label]["f1"] - metrics["teacher"]["f1"][label])
     assert f"{len(lost)} of 2 labels have a lower F1." in section
+    assert re.search(rf"unlabelled \| texts.txt \| 4 \| `{metrics['sha256']['unlabelled']}`", card)
     assert "--teacher=" in card and "--model=" not in card[card.index("## Training"):]
 
 
@@ -159,9 +162,12 @@ def test_several_labels_in_windows(tmp_path):
     ({"teacher": "minilm"}, "minilm: must be a folder that finetune wrote"),
     ({"train": [("play", "music"), ("stop", "other")]}, "only one of the two has light, other"),
     ({"train": [("play", "a", "music"), ("stop", "b", "light")]}, "must have one text per row"),
+    ({"unlabelled": "empty.txt"}, "empty.txt: holds no texts"), ({"unlabelled": "none.txt"}, "none.txt: "),
     ({"freeze_blocks": 2}, r"freeze_blocks must be at most the encoder's num_hidden_layers \(1\); got 2")])
-def test_what_does_not_fit_is_refused(teacher, intents, arguments, message, tmp_path):
+def test_what_does_not_fit_is_refused(teacher, intents, arguments, message, tmp_path, monkeypatch):
     given = dict(train=intents[0], valid=intents[1], teacher=teacher, layers=1, output=tmp_path / "new") | arguments
+    (tmp_path / "empty.txt").touch()
+    monkeypatch.chdir(tmp_path)
     if isinstance(given["train"], list):
         given["valid"] = given["train"]
     with pytest.raises(InputError, match=message), eagerly():

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bert.data.examples import iterate_texts
+from keras_bert.data.tables import at_least_one
 from keras_bert.errors import InputError, Option
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.tasks import Encoded, Task
@@ -38,26 +39,29 @@ class Distillation(Strategy):
                              f"the two has {shorten(', '.join(others))}")
         columns, encoded, self._lines = [labels.index(label) for label in learned], [train], list[str]()
         if options.unlabelled is not None:
-            texts = list(iterate_texts(options.unlabelled, options.text_column, options.text_pair_column))
+            texts = list(at_least_one(
+                iterate_texts(options.unlabelled, options.text_column, options.text_pair_column),
+                f"{options.unlabelled}: holds no texts"))
             task.check_inputs(options.unlabelled, texts)
             encoded.append(task.encode(texts, tokenizer))
             same = task.same_texts(tokenizer)
             repeated = {*task.groups(valid.examples, same)}.intersection(task.groups(texts, same))
             self._lines.append(f"{len(texts):,} unlabelled texts")
+            self.description = {"unlabelled_examples": len(texts)}
             if repeated:
                 self._lines.append(f"warning: unlabelled texts that are also validation texts: {len(repeated):,}: "
                                    "scores on these are too high; remove them from one of the two")
         answers = [_logits(teacher, each, columns) for each in encoded]
-        of_labels = [np.full_like(each, _UNKNOWN) for each in answers]
-        of_labels[0] = np.eye(len(labels))[train.targets] if train.targets.ndim == 1 else train.targets
-        targets = np.hstack([np.vstack(answers), np.vstack(of_labels)]).astype(np.float32)
+        known = np.eye(len(labels))[train.targets] if train.targets.ndim == 1 else train.targets
+        known = np.vstack([known, *(np.full_like(each, _UNKNOWN) for each in answers[1:])])
+        targets = np.hstack([np.vstack(answers), known]).astype(np.float32)
         rows = [row for each in encoded for row in each.rows]
         train = dataclasses.replace(train, rows=rows, targets=targets)
         super().__init__(options, source, tokenizer, task, train, valid)
         outputs = _logits(teacher, valid, columns)
         main, scores = task.main_score(valid.examples), task.calibrated(valid, outputs).score(valid, outputs)
-        rows_of_labels = (scores.get("classes") or scores["labels"]).items()
-        self.description = {"teacher": {main: scores[main], "f1": {name: row["f1"] for name, row in rows_of_labels}}}
+        of_labels = {label: row["f1"] for label, row in (scores.get("classes") or scores["labels"]).items()}
+        self.description = self.description | {"teacher": {main: scores[main], "f1": of_labels}}
         self.digests = {"teacher": weights_digest(tokenizer, teacher.model.variables)}
         self._lines.append(f"teacher: {main} {scores[main]:.4f} on the validation texts")
 

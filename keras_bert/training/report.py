@@ -131,7 +131,8 @@ def _base_model(base: dict[str, Any]) -> tuple[str, str]:
 def _data(metrics: dict[str, Any]) -> str:
     rows = [(name, _text(ntpath.basename(metrics["arguments"][key] or "held out")), f"{metrics[f'{key}_examples']:,}",
              f"`{metrics['sha256'][key]}`" if key in metrics["sha256"] else "")
-            for name, key in (("training", "train"), ("validation", "valid"))]
+            for name, key in (("training", "train"), ("unlabelled", "unlabelled"), ("validation", "valid"))
+            if f"{key}_examples" in metrics]
     lines = "\n".join(f"- {_text(line)}" for line in report_lines(metrics["data"]))
     return f"{_table(('', 'file', 'texts', 'SHA-256'), rows)}\n\n{lines}"
 
