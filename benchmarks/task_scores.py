@@ -9,8 +9,8 @@ stable address (`real_texts.py`), or `KERAS_BERT_DATA` names a folder with it; o
 read, which are too small for a useful score. If a data set has no split, fixed rules make one. Each run is a separate
 process. For each seed, the two libraries take turns, on the same batches in the same order with the same settings, and
 the same code scores both after the last epoch; other scores than the main one are those of the best epoch. The
-difference is the mean over the seeds, with its 95% interval (Student's t). The time is that of the whole call, which for this package includes checkpoints, pictures and the model
-card. Runs that are already in `--results` are skipped.
+difference is the mean over the seeds, with its 95% interval (Student's t). The time is that of the whole call, which
+for this package includes checkpoints, pictures and the model card. Runs that are already in `--results` are skipped.
 
 `--seeds`, `--epochs` and `--learning_rate` are by default the task's own; the rate is the one for MiniLM. With
 `--dtype=mixed_bfloat16`, PyTorch computes by autocast.

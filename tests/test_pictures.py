@@ -10,6 +10,7 @@ import pytest
 from matplotlib import font_manager
 from matplotlib.text import Text
 
+from keras_bert.errors import InputWarning
 from keras_bert.training import pictures
 from keras_bert.training.pictures import FINE_TUNING, PRETRAINING, draw
 from keras_bert.training.report import model_card
@@ -72,6 +73,7 @@ def checked_draw(tmp_path, monkeypatch):
         texts.clear()
         with warnings.catch_warnings():
             warnings.simplefilter("error")
+            warnings.filterwarnings("ignore", "pictures have boxes")  # for a character that no font has
             paths = draw(metrics, tmp_path, kind)
         for path, drawn in zip(paths, texts.values(), strict=True):
             image = matplotlib.image.imread(path)
@@ -121,8 +123,13 @@ def test_the_curve_of_pretraining_has_every_head(checked_draw, heads):
 
 def test_no_confusions(checked_draw):
     texts = checked_draw(make_metrics(["a", "b"]) | {"confusions": []})
-    assert list(texts) == ["learning_curves", "confusions", "calibration", "risk_coverage"]
-    assert texts["confusions"] == ["No confusions among 40 validation texts."]
+    assert list(texts) == ["learning_curves", "calibration", "risk_coverage"]
+
+
+def test_characters_without_a_font_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(pictures, "HANGUL_FONTS", ())
+    with pytest.warns(InputWarning, match="characters that no installed font has; for Hangul, install"):
+        draw(make_metrics(["날씨", "b"]), tmp_path, FINE_TUNING)
 
 
 def test_matrix_holds_shares_of_the_true_class(checked_draw, monkeypatch):

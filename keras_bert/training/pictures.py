@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from keras_bert.errors import InputWarning
+
 if TYPE_CHECKING:  # matplotlib is optional
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -42,8 +44,8 @@ def draw(metrics: Metrics, folder: str, pictures: Sequence[Picture]) -> list[str
     # text, not mathematics.
     look = {"font.family": fonts, "text.parse_math": False, "axes.titlelocation": "left"}
     paths = []
-    with style.context(["default", look]), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph", UserWarning)  # drawn as a box; the model card has the label
+    with style.context(["default", look]), warnings.catch_warnings(record=True) as caught:
+        warnings.filterwarnings("always", "Glyph", UserWarning)
         for name, key, paint in pictures:
             if metrics.get(key):
                 # The figure is one inch square, so that axes are placed in inches. The tight bounding box includes
@@ -52,6 +54,12 @@ def draw(metrics: Metrics, folder: str, pictures: Sequence[Picture]) -> list[str
                 paint(figure, metrics)
                 paths.append(os.path.join(folder, f"{name}.png"))
                 figure.savefig(paths[-1], bbox_inches="tight", pad_inches=0.2, metadata={"Software": None})
+    others = [each for each in caught if "Glyph" not in str(each.message)]
+    for each in others:
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    if len(others) < len(caught):
+        warnings.warn("pictures have boxes for characters that no installed font has; for Hangul, install one of "
+                      f"{', '.join(HANGUL_FONTS[:4])}", InputWarning, stacklevel=2)
     return paths
 
 
@@ -98,11 +106,7 @@ def _pairs(figure: "Figure", metrics: Metrics) -> None:
     texts = sum(scores["texts"] for scores in classes.values())
     wrong = sum(count for _, _, count in confusions)
     shown = confusions[:MAX_PAIRS]
-    axes = figure.add_axes((0, 0, 5, 0.26 * max(len(shown), 1)))
-    if not shown:
-        axes.text(0.5, 0.5, f"No confusions among {texts:,} validation texts.", ha="center", va="center", fontsize=12)
-        axes.set_axis_off()
-        return
+    axes = figure.add_axes((0, 0, 5, 0.26 * len(shown)))
     bars = axes.barh(range(len(shown)), [count for _, _, count in shown], color=VALIDATION)
     axes.bar_label(bars, [f"{count:,} of {classes[true]['texts']:,} texts" for true, _, count in shown], padding=4)
     axes.set_yticks(range(len(shown)), [f"{_line(true)} → {_line(predicted)}" for true, predicted, _ in shown])
@@ -202,7 +206,7 @@ def _line(label: str) -> str:
 
 FINE_TUNING = (
     ("learning_curves", "history", _learning_curves),
-    ("confusions", "classes", _pairs),
+    ("confusions", "confusions", _pairs),
     ("confusion_matrix", "confusions", _matrix),
     ("labels", "labels", _labels),
     ("calibration", "calibration", _calibration),
