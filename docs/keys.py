@@ -17,9 +17,9 @@ WRITERS = {"Hugging Face, Google and the Model Garden": ["config.json", "config.
 INTRODUCTION = """## Keys of other libraries' files
 
 This package follows the keys under *applied*. Keys under *accepted values* may only have one of these values, and keys
-under *refused* no value. Null and empty values are always accepted.
-[declared_keys.toml](../keras_bert/files/declared_keys.toml) also lists the keys that change no answer. All other keys of
-files are refused, and `keras-bert convert --allow_inexact` leaves them out. Other keys of requests are ignored.
+under *refused* no value. Null and empty values are always accepted. Other keys of files are refused, too, except those
+in [declared_keys.toml](../keras_bert/files/declared_keys.toml) that change no answer. `keras-bert convert
+--allow_inexact` leaves out what is refused. Other keys of requests are ignored.
 
 """
 
