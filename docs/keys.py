@@ -3,6 +3,7 @@
     python docs/keys.py
 """
 
+import json
 import pathlib
 
 from keras_bert.files.json_files import declared
@@ -13,31 +14,44 @@ WRITERS = {"Hugging Face, Google and the Model Garden": ["config.json", "config.
            "The tokenizer": ["tokenizer"],
            "sentence-transformers": ["sentence_bert", "config_", "Pooling", "Normalize"],
            "KerasHub": ["config.json: config", "task.json", "preprocessor.json"], "Requests to the server": ["/"]}
+INTRODUCTION = """## Keys of other libraries' files
+
+This package follows the keys under *applied*. Keys under *accepted values* may only have one of these values, and keys
+under *refused* no value. Null and empty values are always accepted. Other keys of files are refused, too, except those
+in [declared_keys.toml](../keras_bert/files/declared_keys.toml) that change no answer. `keras-bert convert
+--allow_inexact` leaves out what is refused. Other keys of requests are ignored.
+
+"""
 
 
 def keys_section():
     """Returns the section with the keys of foreign files and requests."""
-    of_places = {title: [keys for place, keys in declared().items() if any(
+    groups = {title: [keys for place, keys in declared().items() if any(
         place == begin or "json" not in begin and place.startswith(begin) for begin in places)]
         for title, places in WRITERS.items()}
-    sections = [f"### {title}\n\n{''.join(map(keys_of_place, group))}" for title, group in of_places.items()]
-    return ("## Keys of other libraries' files\n\nThis package reads files that other libraries wrote. It follows the "
-            "keys under *applied*. Keys under *no effect* change no answer. Under *refused unless* are the only "
-            "accepted values of other keys. A key of a file that is not listed here is refused. `keras-bert convert "
-            "--allow_inexact` leaves out what is refused. Of a request, unknown keys are ignored.\n\n"
-            ) + "".join(sections).rstrip() + "\n"
+    return INTRODUCTION + "\n\n".join(f"### {title}\n\n{table(group)}" for title, group in groups.items()) + "\n"
 
 
-def keys_of_place(keys):
-    rows = [("applied", " ".join(f"`{key}`" for key in keys.applied.split()))] if keys.applied else []
-    rows += [(f"no effect: {reason}", " ".join(f"`{key}`" for key in names.split()))
-             for reason, names in keys.without_effect.items()]
-    if keys.neutral:
-        rows.append(("refused unless", "; ".join(
-            f"`{key}` {'is ' + ' or '.join(f'`{value}`' for value in allowed) if allowed else 'is left out'}"
-            for key, allowed in keys.neutral.items())))
-    return f"#### {keys.place}\n\n| | Keys |\n|---|---|\n" + "".join(
-        f"| {name} | {cell} |\n" for name, cell in rows) + "\n"
+def table(group):
+    lines, place_of = ["| | Applied | Accepted values | Refused |", "|---|---|---|---|"], {}
+    for keys in group:
+        neutral = keys.neutral.items()
+        values = "; ".join(f"`{key}`: {code(map(shown, allowed))}" for key, allowed in neutral if allowed)
+        refused = code(key for key, allowed in neutral if not allowed)
+        same = place_of.setdefault((values, refused), keys.place)
+        if refused and same != keys.place:
+            values = refused = f"as {same}"
+        if keys.applied or keys.neutral:
+            lines.append(f"| {keys.place} | {code(keys.applied.split())} | {values} | {refused} |")
+    return "\n".join(lines)
+
+
+def code(words):
+    return " ".join(f"`{word}`" for word in words)
+
+
+def shown(value):
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 if __name__ == "__main__":
