@@ -149,7 +149,9 @@ class Joint(Task):
         return ((of_labels, [row[_LABEL] for row in outputs]), (encoded.decoding, [row[_TAGS] for row in outputs]))
 
     def answers(self, encoded: Encoded, outputs: Outputs) -> list[Frame]:
-        return [self.answer_of(row) for row in self.exported_rows(encoded, outputs)]
+        of_labels, of_tags = self._parts(encoded, outputs)
+        return [Frame(answer.label, answer.score, entities, answer.score * float(words.scores.prod())) for answer, (
+            words, entities) in zip(self._classify.answers(*of_labels), self._tag.decoded(*of_tags))]
 
     def answer_of(self, row: dict[str, Any], top_k: int = 1) -> Frame:
         return Frame(row["label"], float(row["score"]), self._tag.answer_of(row), float(row["frame_score"]))
@@ -161,8 +163,8 @@ class Joint(Task):
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
         """Returns `frame_accuracy`, the share of the texts whose label and tags are all right, as in JointBERT's code,
-        for which I- at the beginning of an entity is wrong; `accuracy` and the other
-        scores of `Classify` but F1, of the labels; those of `Tag`, of the entities; and `loss`, the sum of both."""
+        for which I- at the beginning of an entity is wrong; `accuracy` and the other scores of `Classify`, of the
+        labels; those of `Tag`, of the entities; and `loss`, the sum of both."""
         of_labels, of_tags = self._parts(encoded, outputs)
         tags, answers, losses = self._tag.tags_of(*of_tags)
         classes, entities = self._classify.score(*of_labels), self._tag.score_tags(tags, answers, losses)

@@ -38,7 +38,7 @@ class Entity:
     score: float
 
 
-class _Words(NamedTuple):
+class Words(NamedTuple):
     """The words of a text, or its tokens: their labels, the probabilities of these, and their ranges of characters."""
 
     labels: list[str]
@@ -213,7 +213,7 @@ class Tag(SplittingTask):
     def _strategy(self) -> str:
         return "first" if self.unit == "word" else "simple"
 
-    def _words(self, encoded: Encoded, outputs: Outputs, strategy: str) -> Iterator[tuple[str, _Words]]:
+    def _words(self, encoded: Encoded, outputs: Outputs, strategy: str) -> Iterator[tuple[str, Words]]:
         """Yields each text, and its words or tokens with their most probable labels."""
         for example, tokens, logits in zip(encoded.examples, encoded.decoding[0], self._logits(encoded, outputs)):
             probabilities = np.exp(log_softmax(logits))
@@ -224,7 +224,7 @@ class Tag(SplittingTask):
                 probabilities = np.stack(list(map(_OF_WORDS[strategy], np.split(probabilities, firsts[1:]))))
             else:
                 probabilities = probabilities[firsts]
-            yield example.text, _Words([self.labels[i] for i in probabilities.argmax(axis=1)],
+            yield example.text, Words([self.labels[i] for i in probabilities.argmax(axis=1)],
                                        probabilities.max(axis=1), tokens.starts[firsts], ends[:len(firsts)])
 
     def score(self, encoded: Encoded, outputs: Outputs) -> dict[str, Any]:
@@ -277,12 +277,15 @@ class Tag(SplittingTask):
         return [entity for entity in itertools.starmap(Entity, zip(*columns)) if entity.start >= 0]
 
     def exported_rows(self, encoded: Encoded, outputs: Outputs) -> list[dict[str, Any]]:
-        found = ((words, _entities(text, words)) for text, words in self._words(encoded, outputs, self._strategy))
         return [{"word_start": words.starts, "word_end": words.ends, "word_label": words.labels,
                  "word_score": words.scores} | {
                      f"entity_{field.name}": [getattr(entity, field.name) for entity in entities]
                      for field in dataclasses.fields(Entity)}
-                for words, entities in found]
+                for words, entities in self.decoded(encoded, outputs)]
+
+    def decoded(self, encoded: Encoded, outputs: Outputs) -> Iterator[tuple[Words, list[Entity]]]:
+        """Yields the words of each text, or its tokens, and its entities."""
+        return ((words, _entities(text, words)) for text, words in self._words(encoded, outputs, self._strategy))
 
     def record(self, example: TaggedExample | TaggedText, answer: list[Entity]) -> dict[str, Any]:
         return {"text": example.text, "entities": [dataclasses.asdict(entity) for entity in answer]}
@@ -291,7 +294,7 @@ class Tag(SplittingTask):
         return [example.text, *([f"{entity.label}:{entity.text}" for entity in answer] or ["(no entities)"])]
 
 
-def _entities(text: str, words: _Words, each: bool = False) -> list[Entity]:
+def _entities(text: str, words: Words, each: bool = False) -> list[Entity]:
     """Returns the entities in the words of a text or, with `each`, its words that are not O, with their labels."""
     spans = [(index, index + 1) for index, label in enumerate(words.labels) if label != OUTSIDE] if each else (
         spans_of(words.labels))

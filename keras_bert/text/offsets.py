@@ -26,7 +26,7 @@ class TokenOffsets:
     @property
     def heads(self) -> np.ndarray:
         """The indices of the tokens that do not begin with the same character as the one before: int64 [heads]."""
-        return np.flatnonzero(np.diff(self.starts, prepend=-1))
+        return np.flatnonzero(np.concatenate([[-1], self.starts[:-1]])[:len(self.starts)] != self.starts)
 
     def ends_of(self, firsts: np.ndarray) -> np.ndarray:
         """Returns the ends of some parts of the text, int64 [parts], by the indices of their first tokens."""
