@@ -90,10 +90,23 @@ def test_targets_are_the_teachers_logits_and_the_labels_in_the_students_order(te
     np.testing.assert_allclose(batches.targets[:, :2], expected, atol=1e-6)
     np.testing.assert_array_equal(batches.targets[:, 2:], [[0, 1], [0, 1], [1, 0], [1, 0], *[[-1, -1]] * 4])
     assert "data: 4 unlabelled texts" in student.lines
-    unlabelled.write_text("Play  some music\nbook\n")  # the first is a validation text for the tokenizer
+    unlabelled.write_text("Play  some music\n\n \nbook\n")  # the first is a validation text for the tokenizer
     student = prepared(train=intents[0], valid=intents[1], teacher=teacher, layers=1, unlabelled=str(unlabelled),
                        output=str(tmp_path / "new"))
     assert any("unlabelled texts that are also validation texts: 1:" in line for line in student.lines)
+
+
+def test_a_teacher_may_have_its_labels_in_another_order(teacher, intents, tmp_path):
+    model = FineTuned.load(teacher)
+    changed = dataclasses.replace(model.task, labels=["music", "light"])
+    FineTuned(model.model, model.tokenizer, changed).save(tmp_path / "teacher")
+    student = prepared(train=intents[0], valid=intents[1], teacher=tmp_path / "teacher", layers=1,
+                       output=str(tmp_path / "new"))
+    texts = [line.split("\t")[0] for line in intents[0].read_text().splitlines()[1:]]
+    expected = np.array(model.outputs(model.task.encode(model.task.arguments(texts), model.tokenizer)))
+    np.testing.assert_allclose(student.strategy.train_batches.targets[:, :2], expected[:, ::-1], atol=1e-6)
+    scores = FineTuned.load(tmp_path / "teacher").evaluate(intents[1])
+    assert student.strategy.description["teacher"]["accuracy"] == scores["accuracy"]
 
 
 @pytest.mark.slow("a student that resumes with another teacher")
@@ -157,6 +170,8 @@ def test_several_labels_in_windows(tmp_path):
     ({"model": "minilm"}, "teacher must be left out with model"),
     ({"max_length": 8}, "teacher must be left out with max_length"),
     ({"few_shot": True}, "teacher must be left out with few_shot"),
+    ({"task": TASKS["intent"](128, labels=["light", "music"])}, "task must be the name of a task with teacher"),
+    ({"output": None, "overwrite": True}, "must not be or contain .*finetuned"),
     ({"task": "regress"}, "teacher must be left out unless task is classify or intent or multilabel"),
     ({"task": "classify"}, "task must be that of the teacher, intent; got classify"),
     ({"teacher": "minilm"}, "minilm: must be a folder that finetune wrote"),
@@ -166,6 +181,7 @@ def test_several_labels_in_windows(tmp_path):
     ({"freeze_blocks": 2}, r"freeze_blocks must be at most the encoder's num_hidden_layers \(1\); got 2")])
 def test_what_does_not_fit_is_refused(teacher, intents, arguments, message, tmp_path, monkeypatch):
     given = dict(train=intents[0], valid=intents[1], teacher=teacher, layers=1, output=tmp_path / "new") | arguments
+    given["output"] = given["output"] or teacher
     (tmp_path / "empty.txt").touch()
     monkeypatch.chdir(tmp_path)
     if isinstance(given["train"], list):

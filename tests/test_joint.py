@@ -76,8 +76,6 @@ def test_all_forms_are_read(tmp_path):
         doccano, = Joint.read(Joint.open([{"text": "a b", "intent": ["x"], labels: [[0, 1, "t"]]}], "a"),
                               label_column="intent")
         assert (doccano.label, doccano.tags) == ("x", ["B-t", "O", "O"])
-    of_tuple, = Joint.read(Joint.open([(["a"], ["O"], 3)], "a", label_column="intent"), label_column="intent")
-    assert of_tuple.label == "3"
 
 
 @pytest.mark.parametrize(("name", "content", "message"), [

@@ -357,7 +357,7 @@ def test_the_command(trained, intents, run, tmp_path):
 
 
 @pytest.mark.slow("a flag that the command loses")
-@pytest.mark.parametrize("case", ["intent", "prompts"])
+@pytest.mark.parametrize("case", ["intent", "prompts", "joint", "few shot"])
 def test_the_command_keeps_the_tokens_of_texts(case, run, tmp_path):
     """The answers to these texts stay the same. A prompt's tokens are kept, too."""
     (tmp_path / "texts.txt").write_text("play some music\n")
@@ -368,8 +368,7 @@ def test_the_command_keeps_the_tokens_of_texts(case, run, tmp_path):
     assert lite.task == whole.task and {"play", "some", "music"} <= {*lite.tokenizer.vocabulary}
     assert len(lite.tokenizer.vocabulary) == lite.runner.config.vocab_size < whole.runner.config.vocab_size
     found, expected = (model.predict(["some music play"]) for model in (lite, whole))
-    np.testing.assert_allclose(*(each if case == "prompts" else each[0].scores for each in (found, expected)),
-                               rtol=1e-5)
+    np.testing.assert_allclose(*(each if case == "prompts" else each[0].score for each in (found, expected)), rtol=1e-5)
 
 
 @pytest.mark.slow("a flag that makes no embedder of an encoder")

@@ -45,19 +45,16 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32", 
         check_readable(data)
     texts = None if keep_tokens_of is None else find_texts(keep_tokens_of, "keep_tokens_of")
     check_free(output, overwrite, (model, *(texts or ())))
-    from keras_bert.convert.trimming import with_tokens_of
+    from keras_bert.convert.trimming import trimmed
     from keras_bert.export.litert import check_litert_export, why_not, write_litert
     from keras_bert.inference.fine_tuned import FineTuned, load_tuned
     from keras_bert.inference.lite_model import LiteModel
     from keras_bert.inference.task_model import compare
-    from keras_bert.weights.format import Weights
 
     tuned = load_tuned(model, not_none(pooling=pooling, normalize=normalize)).with_normalization(normalization)
     if texts is not None:
-        weights = Weights.of(tuned.model, tuned.tokenizer, settings=tuned.task.settings())
-        weights = with_tokens_of(weights, texts, print)
-        assert weights.tokenizer
-        tuned = FineTuned(weights.build(), weights.tokenizer, tuned.task, tuned.columns)
+        tuned = FineTuned(*trimmed(tuned.model, tuned.tokenizer, tuned.task.settings(), texts, print), tuned.task,
+                          tuned.columns)
     check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
     encoded = None if data is None else tuned.encode(data, **columns)
     with atomic_folder(output, overwrite) as folder:

@@ -5,11 +5,14 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
+import keras
 import numpy as np
 
 from keras_bert.convert.proof import outputs
 from keras_bert.errors import InputError
+from keras_bert.models.base import BertTask, head_weights
 from keras_bert.text import Tokenizer
 from keras_bert.text.vocabulary_training import read_texts
 from keras_bert.weights.format import Weights
@@ -57,6 +60,18 @@ def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str
                  f"{len(cosines)} of them")
     report(line)
     return trimmed
+
+
+def trimmed(model: BertTask, tokenizer: Tokenizer, settings: dict[str, Any], paths: Sequence[str],
+            report: Callable[[str], object]) -> tuple[BertTask, Tokenizer]:
+    """Returns a model with the rows of `with_tokens_of`, and its tokenizer. `settings` are those of the task."""
+    weights = with_tokens_of(Weights.of(model.bert, tokenizer, settings=settings), paths, report)
+    bert = weights.build()
+    copy = type(model).from_config(model.get_config() | {"bert": keras.saving.serialize_keras_object(bert)})
+    copy.bert.set_weights(bert.get_weights())
+    for variable, value in zip(head_weights(copy), head_weights(model), strict=True):
+        variable.assign(value)
+    return copy, weights.tokenizer or tokenizer
 
 
 def _rows(read: Callable[[], np.ndarray], rows: np.ndarray) -> np.ndarray:

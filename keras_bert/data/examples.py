@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from keras_bert.arguments import Path, as_list, is_missing, plural
-from keras_bert.data.rows import iterate_lines, parquet_classes
+from keras_bert.data.rows import parquet_classes
 from keras_bert.data.tables import PUBLISHED, TEST_FILE, Rows, T, check_columns, escaped, look, read_table
 from keras_bert.errors import InputError, InputWarning, Option
 from keras_bert.files.json_files import Record
@@ -194,14 +194,6 @@ def _read_published(path: Path | Rows, columns: Columns, data_format: str) -> It
                          f"{', '.join(names)}")
     if kinds:
         warnings.warn(f"{path}: skipped {kinds}, as the official loaders do", InputWarning, stacklevel=3)
-
-
-def iterate_texts(path: Path, text_column: str = "text", text_pair_column: str | None = None) -> Iterator[Example]:
-    """Reads texts, perhaps with second ones, without labels: one text per line of a `.txt` file, or the columns of a
-    table, see `iterate_examples`."""
-    if os.fspath(path).lower().endswith(".txt"):
-        return (Example(line, None, None, None) for line in iterate_lines(path))
-    return iterate_examples(path, text_column, text_pair_column, label_column=None)
 
 
 def in_order(path: Path | Rows, labels: Iterable[str]) -> list[str]:

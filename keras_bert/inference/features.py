@@ -13,8 +13,8 @@ from keras_bert.arguments import Count, Length, Normalization, Path, check, chec
 from keras_bert.config import BertConfig
 from keras_bert.data.batches import TextBatches
 from keras_bert.data.chunks import sized
-from keras_bert.data.examples import iterate_texts
-from keras_bert.data.rows import import_pyarrow
+from keras_bert.data.examples import Example, iterate_examples
+from keras_bert.data.rows import import_pyarrow, iterate_lines
 from keras_bert.errors import InputError, InputWarning
 from keras_bert.files.atomic import atomic_file, check_free
 from keras_bert.files.paths import writing
@@ -103,7 +103,7 @@ def write_features(model: Path, input: Path, output: Path, features: str | None 
     counts: Counter[str] = Counter()
 
     def chunks() -> Iterator[_Chunk]:
-        for examples in sized(iterate_texts(input, text_column, text_pair_column),
+        for examples in sized(_read(input, text_column, text_pair_column),
                               lambda example: (example.text, example.text_pair or "")):
             texts = [example.text for example in examples]
             packed = tokenizer.pack([prompt + text for text in texts],
@@ -151,10 +151,17 @@ def _lite_vectors(model: str) -> tuple[_Compute, Tokenizer, BertConfig, Embed]:
             lite.tokenizer, lite.runner.config, lite.task)
 
 
+def _read(path: str, text_column: str, text_pair_column: str | None) -> Iterator[Example]:
+    """Returns the texts, perhaps with second ones."""
+    if path.lower().endswith(".txt"):
+        return (Example(line, None, None, None) for line in iterate_lines(path))
+    return iterate_examples(path, text_column, text_pair_column, label_column=None)
+
+
 def _count(*arguments: Any) -> tuple[bool, int]:
-    """Returns whether the texts of `iterate_texts` have second ones, and their number. All are read once before any
-    vector is computed, so that an invalid one costs no time."""
-    examples = iterate_texts(*arguments)
+    """Returns whether the texts of `_read` have second ones, and their number. All are read once before any vector is
+    computed, so that an invalid one costs no time."""
+    examples = _read(*arguments)
     if (first := next(examples, None)) is None:
         raise InputError(f"{arguments[0]}: the file must have at least one line of text")
     return first.text_pair is not None, 1 + sum(1 for _ in examples)

@@ -23,7 +23,7 @@ from keras_bert.files.digests import check_files, file_digest
 from keras_bert.files.json_files import Record
 from keras_bert.inference import served_model
 from keras_bert.inference.served_model import DEFAULT, STRING, Arrays, RequestError, ServedModel, Signature, Spec
-from keras_bert.tasks import TASKS, Embed, Span, read_labels, restored
+from keras_bert.tasks import Embed, Span, read_labels, restored, task_with
 from keras_bert.tasks.base import Display
 
 _MARK = "keras_bert_row_wise.json"
@@ -149,7 +149,8 @@ def _read_mark(path: str) -> dict[str, Any]:
 def _display(signatures: Mapping[str, Signature]) -> str:
     """Returns how the answers of a SavedModel that does not say it are shown, by the outputs of the built-in tasks."""
     outputs = signatures[DEFAULT].outputs if DEFAULT in signatures else {}
-    return next((task.display for task in TASKS.values() if task.output in outputs), "outputs")
+    task = task_with(outputs)
+    return task.display if task else "outputs"
 
 
 def _is_dense(signature: Any) -> bool:
@@ -186,7 +187,7 @@ class Exported:
         signature = self._saved_model.signatures.get(DEFAULT)
         settings = Record(path, _MARK, {"task": self._saved_model.task}).get("task", dict | None)
         if settings is None:  # of version 0.3 or older
-            task = next((task for task in TASKS.values() if signature and task.output in signature.outputs), None)
+            task = task_with(signature.outputs if signature else ())
             if not (signature and task):
                 found = f"returns {', '.join(signature.outputs)}" if signature else f"has no signature {DEFAULT}"
                 raise InputError(f"{path}: must be a SavedModel of export text-model with a task; this one {found}")

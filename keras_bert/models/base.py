@@ -106,10 +106,17 @@ class DropoutTask(BertTask):
         return config if self.num_classes is None else config | {"num_classes": self.num_classes}
 
 
+def head_weights(model: Any) -> list[keras.Variable]:
+    """Returns the weights of a model that are not its encoder's."""
+    of_encoder = {id(variable) for variable in model.bert.weights}
+    return [variable for variable in model.weights if id(variable) not in of_encoder]
+
+
 def check_names(model: keras.Model, named: Mapping[str, str], fields: Mapping[str, Any]) -> None:
     """Raises an InputError unless the `named` fields of a task, see `Task`, are as many as the head has classes."""
     for name, size in named.items():
-        if len(fields[name]) != (count := getattr(model, size)):
+        count = getattr(model, size, None)  # a head of one's own may count otherwise
+        if count is not None and len(fields[name]) != count:
             raise InputError(f"{name} must be the names of the {count} classes of this {type(model).__name__}; "
                              f"got {len(fields[name])} names")
 

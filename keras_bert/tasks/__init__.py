@@ -4,6 +4,7 @@ import importlib
 import inspect
 import os
 import sys
+from collections.abc import Container
 from typing import Any, TypeVar, get_args
 
 from keras_bert.arguments import Path, check, did_you_mean
@@ -24,9 +25,8 @@ from keras_bert.tasks.squad import Answer, Span
 from keras_bert.tasks.tag import Entity, Tag
 from keras_bert.tasks.word_weights import WordWeight
 
-# Of tasks whose models have the same weights, the first is what a model without settings is for. Of those whose
-# `output` a SavedModel without settings has, the first is its task: one of joint has those of two others, too.
-_ALL: tuple[type[Task], ...] = (Joint, Classify, Intent, MultiLabel, Regress, Tag, Span, MultipleChoice, Embed,
+# Of tasks whose models have the same weights, the first is what a model without settings is for.
+_ALL: tuple[type[Task], ...] = (Classify, Intent, MultiLabel, Regress, Tag, Joint, Span, MultipleChoice, Embed,
                                 Rerank)
 TASKS = {task.name: task for task in _ALL}
 SETTINGS, _LABELS = "settings.json", "labels.json"
@@ -67,6 +67,12 @@ def find_task(name: object) -> type[Task]:
                          f"{did_you_mean(name, TASKS)}; for a task of your own, import its module first, a "
                          "command by --import=MODULE")
     return TASKS[name]
+
+
+def task_with(outputs: Container[str]) -> type[Task] | None:
+    """Returns the task of a SavedModel with these outputs; one of joint has those of two other tasks, too."""
+    found = [task for task in TASKS.values() if task.output in outputs]
+    return max(found, key=lambda task: len(task.lite_outputs), default=None)
 
 
 def import_tasks() -> None:
@@ -149,4 +155,4 @@ import_tasks()
 __all__ = ["TASKS", "Answer", "Answers", "Card", "Choice", "Classify", "Embed", "EmbedExample", "Encoded", "Entity",
            "Frame", "Intent", "Joint", "LabelSet", "MultiLabel", "MultipleChoice", "Prediction",
            "Regress", "Rerank", "Span", "Tag", "Task", "TextTask", "WordWeight", "find_task", "read_examples",
-           "read_settings", "register_task", "restored", "run_model", "save_settings", "tasks_with"]
+           "read_settings", "register_task", "restored", "run_model", "save_settings", "task_with", "tasks_with"]

@@ -284,7 +284,7 @@ class Task:
     def column_names(cls, fields: Sequence[str], columns: Mapping[str, Any]) -> list[str]:
         """Returns the columns of a table that hold these fields. `columns`, `text_column` and so on, rename them for
         tasks on single texts or pairs; other tasks have fixed names."""
-        renamed = columns if any({"text", "label"} & {*names} for names in cls.tuples) else {}
+        renamed = columns if any("text" in names for names in cls.tuples) else {}
         return [renamed.get(f"{field}_column") or field for field in fields]
 
     def arguments(self, *lists: Iterable | None) -> list:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_bert.data.examples import iterate_texts
-from keras_bert.data.tables import at_least_one
+from keras_bert.data.rows import iterate_lines
 from keras_bert.errors import InputError, Option
 from keras_bert.inference.fine_tuned import FineTuned
-from keras_bert.tasks import Encoded, Task
+from keras_bert.tasks import Classify, Encoded, MultiLabel, Task
+from keras_bert.tasks.score_names import SCORES
 from keras_bert.text import Tokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.checkpoints import weights_digest
@@ -32,49 +32,63 @@ class Distillation(Strategy):
     def __init__(self, options: Options, source: Source, tokenizer: Tokenizer, task: Task, train: Encoded,
                  valid: Encoded) -> None:
         teacher: Any = FineTuned.load(options.pretrained)
+        labels: list[str] = getattr(task, "labels", [])
+        if type(task).loss_arguments not in (Classify.loss_arguments, MultiLabel.loss_arguments):
+            raise InputError(Option("teacher"), " is for tasks with the loss of classify or multilabel; "
+                             f"{task.name} has another one")
         teacher.task.check_inputs(options.train, train.examples)
-        labels, learned = teacher.task.labels, getattr(task, "labels", [])
-        if others := sorted({*labels} ^ {*learned}):
+        if others := sorted({*teacher.task.labels} ^ {*labels}):
             raise InputError(Option("train"), f" must have the labels of the teacher, {options.teacher}; only one of "
                              f"the two has {shorten(', '.join(others))}")
-        columns, encoded, self._lines = [labels.index(label) for label in learned], [train], list[str]()
-        if options.unlabelled is not None:
-            texts = list(at_least_one(
-                iterate_texts(options.unlabelled, options.text_column, options.text_pair_column),
-                f"{options.unlabelled}: holds no texts"))
-            task.check_inputs(options.unlabelled, texts)
-            encoded.append(task.encode(texts, tokenizer))
-            same = task.same_texts(tokenizer)
-            repeated = {*task.groups(valid.examples, same)}.intersection(task.groups(texts, same))
-            self._lines.append(f"{len(texts):,} unlabelled texts")
-            self.description = {"unlabelled_examples": len(texts)}
-            if repeated:
-                self._lines.append(f"warning: unlabelled texts that are also validation texts: {len(repeated):,}: "
-                                   "scores on these are too high; remove them from one of the two")
-        answers = [_logits(teacher, each, columns) for each in encoded]
-        known = np.eye(len(labels))[train.targets] if train.targets.ndim == 1 else train.targets
-        known = np.vstack([known, *(np.full_like(each, _UNKNOWN) for each in answers[1:])])
-        targets = np.hstack([np.vstack(answers), known]).astype(np.float32)
-        rows = [row for each in encoded for row in each.rows]
-        train = dataclasses.replace(train, rows=rows, targets=targets)
-        super().__init__(options, source, tokenizer, task, train, valid)
-        outputs = _logits(teacher, valid, columns)
+        columns = list(map(teacher.task.labels.index, labels))
+
+        def logits(encoded: Encoded) -> np.ndarray:
+            return np.array(teacher.outputs(encoded), np.float32)[:, columns]
+
+        texts = [] if options.unlabelled is None else _read_unlabelled(options, task)
+        more = task.encode(texts, tokenizer)
+        known = len(train.rows)
+        targets = np.full((known + len(more.rows), 2 * len(labels)), _UNKNOWN, np.float32)
+        targets[:known, :len(labels)] = logits(train)
+        targets[:known, len(labels):] = (
+            train.targets if train.targets.ndim == 2 else train.targets[:, None] == np.arange(len(labels)))
+        if texts:
+            targets[known:, :len(labels)] = logits(more)
+        super().__init__(options, source, tokenizer, task, dataclasses.replace(
+            train, rows=[*train.rows, *more.rows], targets=targets), valid)
+        outputs = logits(valid)
         main, scores = task.main_score(valid.examples), task.calibrated(valid, outputs).score(valid, outputs)
+        remarks = [f"teacher: {SCORES[main]} {scores[main]:.4f} on the validation texts"]
+        if texts:
+            remarks.append(f"{len(texts):,} unlabelled texts")
+            same = task.same_texts(tokenizer)
+            if repeated := {*task.groups(valid.examples, same)}.intersection(task.groups(texts, same)):
+                remarks.append(f"warning: unlabelled texts that are also validation texts: {len(repeated):,}: scores "
+                               "on these are too high; remove them from one of the two")
         of_labels = {label: row["f1"] for label, row in (scores.get("classes") or scores["labels"]).items()}
-        self.description = self.description | {"teacher": {main: scores[main], "f1": of_labels}}
+        self.description = {"teacher": {main: scores[main], "f1": of_labels}, "remarks": remarks} | (
+            {"unlabelled_examples": len(texts)} if texts else {})
         self.digests = {"teacher": weights_digest(tokenizer, teacher.model.variables)}
-        self._lines.append(f"teacher: {main} {scores[main]:.4f} on the validation texts")
 
     def loss_arguments(self) -> dict[str, Any]:
         return {"loss": distillation_loss(self.task.activation)}
 
     def remarks(self, labels: dict[str, int], steps: int, epochs: int) -> list[str]:
-        return self._lines
+        return self.description["remarks"]
 
 
-def _logits(teacher: FineTuned, encoded: Encoded, columns: list[int]) -> np.ndarray:
-    """Returns the teacher's logits of these labels for each row, float32 [rows, labels]."""
-    return np.array(teacher.outputs(encoded), np.float32)[:, columns]
+def _read_unlabelled(options: Options, task: Task) -> list:
+    """Returns the texts of `unlabelled` that are not blank, as inputs of the task."""
+    path = str(options.unlabelled)
+    if path.lower().endswith((".txt", ".txt.gz")):
+        found: Any = (task.example(line) for line in iterate_lines(path))
+    else:
+        columns = options.given(("data_format", "text_column", "text_pair_column"))
+        found = task.iterate(path, **columns, label_column=None)
+    if not (examples := [example for example in found if "".join(task.all_texts(example)).strip()]):
+        raise InputError(f"{path}: holds no texts")
+    task.check_inputs(path, examples)
+    return examples
 
 
 def distillation_loss(activation: str | None) -> Callable[[Tensor, Tensor], Tensor]:

@@ -122,6 +122,8 @@ class Options(RunOptions):
             *((name, values[name], ["left out with ", Option(other), why], not (values[name] and values[other]))
               for name, other, why in _EXCLUSIVE),
             ("model", self.model, ["given, or ", Option("teacher")], bool(self.model or self.teacher)),
+            ("task", self.task, ["the name of a task with ", Option("teacher")],
+             self.given_task is None or self.teacher is None),
             ("layers", self.layers, ["given with ", Option("teacher"), ", and left out otherwise"],
              (self.layers is None) == (self.teacher is None)),
             ("unlabelled", self.unlabelled, ["left out without ", Option("teacher")],
@@ -161,7 +163,8 @@ class Options(RunOptions):
         return not_none(**{name: getattr(self, name) for name in names})
 
     def files(self) -> list[str]:
-        return [data for data in (self.train, self.valid, self.weights_file, self.unlabelled) if isinstance(data, str)]
+        paths = self.train, self.valid, self.weights_file, self.unlabelled, self.teacher
+        return [path for path in paths if isinstance(path, str)]
 
     @property
     def pretrained(self) -> Path:

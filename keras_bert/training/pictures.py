@@ -71,8 +71,9 @@ def _learning_curves(figure: "Figure", metrics: Metrics) -> None:
         axes = figure.add_axes((left, 0, 4.5, 3), xlabel="epoch",
                                title=f"{title}: {score:.4f} on validation at epoch {best}")
         axes.axvline(best, color=NEUTRAL, linestyle=":", label=f"epoch {best}, kept")
-        # Scores of whole files have no training curve; with few_shot, the training loss is of pairs of texts.
-        if name in history and not metrics.get("arguments", {}).get("few_shot"):
+        # Scores of whole files have no training curve; the loss with few_shot or a teacher is another one.
+        arguments = metrics.get("arguments", {})
+        if name in history and not (arguments.get("few_shot") or arguments.get("teacher")):
             axes.plot(epochs, history[name], color=TRAINING, marker="o", markersize=4, label="training")
         axes.plot(epochs, history[f"val_{name}"], color=VALIDATION, marker="s", markersize=4, label="validation")
         axes.set_xticks(epochs[::-(-len(epochs) // 10)])

@@ -20,7 +20,7 @@ from keras_bert.errors import InputError, Option
 from keras_bert.files.digests import file_digest
 from keras_bert.files.paths import check_model_folder
 from keras_bert.layers import first_parts
-from keras_bert.models.base import BertTask
+from keras_bert.models.base import BertTask, head_weights
 from keras_bert.presets import find_preset, origin
 from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, read_settings, restored
 from keras_bert.tasks.embed import fields_of
@@ -88,6 +88,7 @@ def prepare(options: Options) -> Prepared:
         names = [f"{options.train} without the held-out texts", f"{options.train} (held-out texts: {len(files[1]):,})"]
     examples, valid_examples = files
     make_strategy = FewShot if options.few_shot else Distillation if options.teacher else Strategy
+    _check_fit(source, options)
     make_strategy.check(names[0], examples)
     task.check(names[1], valid_examples, options.out_of_scope_label)
     train = task.for_training(task.encode(examples, tokenizer))
@@ -140,7 +141,6 @@ def _make_model(source: Source, strategy: Strategy, options: Options, total_step
     """Returns the compiled model with its optimizer built."""
     task = strategy.task
     keras.utils.set_random_seed(options.seed)
-    _check_fit(source, options)
     frozen = [*first_parts(options.freeze_blocks or 0), *task.unused]
     layout = "packed" if options.pack else "padded" if kernels.prefers_few_shapes() else "unpadded"
     arguments: dict[str, Any] = {"dtype": options.dtype, "layout": layout, "frozen": frozen,
@@ -194,15 +194,9 @@ def _keep_head(model: BertTask, task: Task, source: Source, few_shot: bool) -> t
     if labels != old_labels and not (of_labels and classifier.bias.shape == (len(labels),)):
         return [f"new head: {source.path} has the labels in another order"], []
     rows = [old_labels.index(label) for label in labels]
-    for variable, value in zip(_head_weights(model), _head_weights(old), strict=True):
+    for variable, value in zip(head_weights(model), head_weights(old), strict=True):
         variable.assign(ops.take(value, rows, axis=-1) if labels != old_labels and id(variable) in of_labels else value)
-    return [f"head: that of {source.path}, which is for the same task and labels"], _head_weights(model)
-
-
-def _head_weights(model: Any) -> list[keras.Variable]:
-    """Returns the weights of a model that are not its encoder's."""
-    of_encoder = {id(variable) for variable in model.bert.weights}
-    return [variable for variable in model.weights if id(variable) not in of_encoder]
+    return [f"head: that of {source.path}, which is for the same task and labels"], head_weights(model)
 
 
 def _run(options: Options, strategy: Strategy, task: Task, used: dict[str, Any], mined: Rows | None,

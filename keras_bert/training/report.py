@@ -15,7 +15,14 @@ from keras_bert.files.json_files import write_json
 from keras_bert.inference.card import threshold_section
 from keras_bert.inference.fine_tuned import FineTuned
 from keras_bert.tasks import TASKS, Encoded, Intent
-from keras_bert.tasks.score_names import OF_CLASSES, THRESHOLDS, describe_texts, describe_threshold, shown_scores
+from keras_bert.tasks.score_names import (
+    OF_CLASSES,
+    SCORES,
+    THRESHOLDS,
+    describe_texts,
+    describe_threshold,
+    shown_scores,
+)
 from keras_bert.training import pictures
 from keras_bert.training.checkpoints import Progress, made_with
 from keras_bert.training.data_report import report_lines
@@ -63,7 +70,7 @@ def write_metrics(folder: str, metrics: dict[str, Any], table: Sequence[pictures
 
 MAX_ROWS = 10  # of a table of classes
 # Arguments that other sections of the card show.
-SHOWN_ELSEWHERE = {"task", "train", "valid", "model"}
+SHOWN_ELSEWHERE = {"task", "train", "valid", "model", "teacher", "unlabelled"}
 LANGUAGES = {"English": "en", "Korean": "ko", "Chinese": "zh"}
 # Examples of each text of an input, in a command and in Python.
 PLACEHOLDERS = {
@@ -133,7 +140,7 @@ def _data(metrics: dict[str, Any]) -> str:
              f"`{metrics['sha256'][key]}`" if key in metrics["sha256"] else "")
             for name, key in (("training", "train"), ("unlabelled", "unlabelled"), ("validation", "valid"))
             if f"{key}_examples" in metrics]
-    lines = "\n".join(f"- {_text(line)}" for line in report_lines(metrics["data"]))
+    lines = "\n".join(f"- {_text(line)}" for line in (*report_lines(metrics["data"]), *metrics.get("remarks", ())))
     return f"{_table(('', 'file', 'texts', 'SHA-256'), rows)}\n\n{lines}"
 
 
@@ -162,7 +169,7 @@ def _lost(metrics: dict[str, Any]) -> str:
     teacher, classes, main = metrics["teacher"], metrics.get("classes") or metrics["labels"], metrics["main"]
     rows = [(_text(label), f1, classes[label]["f1"]) for label, f1 in teacher["f1"].items() if classes[label]["texts"]]
     rows = sorted((row for row in rows if row[2] < row[1]), key=lambda row: row[2] - row[1])
-    shown = [(main, teacher[main], metrics[main]), *((f"F1 of {label}", *f1) for label, *f1 in rows[:MAX_ROWS])]
+    shown = [(SCORES[main], teacher[main], metrics[main]), *((f"F1 of {label}", *f1) for label, *f1 in rows[:MAX_ROWS])]
     return (_table(("score", "teacher", "this model", "difference"),
                    [(name, f"{old:.4f}", f"{new:.4f}", f"{new - old:+.4f}") for name, old, new in shown])
             + f"\n\n{len(rows):,} of {len(classes):,} labels have a lower F1.")
