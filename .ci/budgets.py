@@ -21,10 +21,10 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).parents[1]
 BUDGETS = {  # what: (at most, why as many)
-    "lines of code, keras_bert and export": (18_890, "release 0.3, SentencePiece, calibration, slots, students"),
+    "lines of code, keras_bert and export": (18_950, "release 0.3, SentencePiece, calibration, slots, students"),
     "lines of docstrings, keras_bert and export": (4_480, "release 0.3, less 75"),
-    "lines of code, tests": (21_580, "release 0.3, less 968"),
-    "words, docs and READMEs": (38_400, "release 0.3, less 6,600"),
+    "lines of code, tests": (21_600, "release 0.3, less 948"),
+    "words, docs and READMEs": (38_450, "release 0.3, less 6,550"),
     "pytest in `make test` / fixed work": (89, "0.55 of release 0.3"),
     ".ci/run / fixed work": (482, "0.55 of release 0.3"),
 }

@@ -37,7 +37,7 @@ from conftest import TINY, TINY_VOCABULARY, finetune_command
     (["export", "textmodel"], 2, ["got 'textmodel'; did you mean export text-model?"]),
     (["--model=x", "predict"], 2, ["'--model=x' is not a command; give the command first"]),
     (["finetune", "--task=ner"], 2, ["--task must be one of intent, classify, multilabel, regress, tag, joint, span, "
-                                     "choice, embed, rerank; got 'ner'; did you mean tag?; for a task of your own, pass --"]),
+                                     "choice, embed, rerank; got 'ner'; did you mean tag?; for a task of your own, "]),
     (["finetune", "--init_from=x"], 2, ["there is no flag --init_from; did you mean --model?"]),
     (["pretrain", "--recompute"], 2, ["did you mean --gradient_checkpointing?"]),
     (["finetune", "--recompute"], 2, ["there is no flag --recompute; see"]),
@@ -260,8 +260,9 @@ def test_messages_for_python_have_no_flags(trained, intents, pretrained):
             (lambda: keras_bert.finetune(*intents, model=pretrained, output=trained),
              f"{trained}: exists already; pass another path or overwrite=True"),
             (lambda: keras_bert.finetune(*intents, model=pretrained, output="x", task="ner"),
-             "task must be one of classify, intent, multilabel, regress, tag, joint, span, choice, embed, rerank; got "
-             "'ner'; did you mean tag?; for a task of your own, import its module first, a command by --import=MODULE")):
+             "task must be one of classify, intent, multilabel, regress, tag, joint, span, choice, embed, rerank; "
+             "got 'ner'; did you mean tag?; for a task of your own, import its module first, a command by --import="
+             "MODULE")):
         with pytest.raises(InputError) as error:
             call()
         assert str(error.value) == message

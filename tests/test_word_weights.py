@@ -144,7 +144,7 @@ def test_labels_and_what_is_refused():
             ("pairs", [["a"], ["b"]], "bb", "label must be a label of the model; got 'bb'; did you mean b"),
             ("pairs", [["a"]], None, r"this model takes pairs of texts, as lists: predict\(texts, text_pairs\); got"),
             ("regress", [["a"]], "a", "label must be left out for the task regress; got 'a'"),
-            ("tag", [["a"]], None, "only answers of the tasks classify, intent, multilabel, regress, joint, rerank have "
-             "word weights; this model is of the task tag")):
+            ("tag", [["a"]], None, "only answers of the tasks classify, intent, multilabel, regress, joint, rerank "
+             "have word weights; this model is of the task tag")):
         with pytest.raises(InputError, match=message):
             zoo.make(case).word_weights(*texts, label=label)

@@ -52,15 +52,16 @@ def run(model: str, output: str, dtype: Literal["float32", "int8"] = "float32", 
     from keras_bert.inference.task_model import compare
 
     tuned = load_tuned(model, not_none(pooling=pooling, normalize=normalize)).with_normalization(normalization)
+    original = tuned
     if texts is not None:
         tuned = FineTuned(*trimmed(tuned.model, tuned.tokenizer, tuned.task.settings(), texts, print), tuned.task,
                           tuned.columns)
     check_litert_export(tuned.model, tuned.tokenizer, output, overwrite)
-    encoded = None if data is None else tuned.encode(data, **columns)
+    encoded = None if data is None else original.encode(data, **columns)
     with atomic_folder(output, overwrite) as folder:
         differences = write_litert(tuned.model, tuned.tokenizer, folder, tuned.task, tuned.columns, dtype)
         if encoded is not None:
-            comparison = compare(tuned, LiteModel.load(folder), encoded)
+            comparison = compare(original, LiteModel.load(folder), encoded)
             if not comparison.loss <= max_loss:  # also if it is not a number
                 raise InputError(f"the export must lose at most --max_loss={max_loss:g} points; it loses "
                                  f"{comparison.loss:.2f}: {comparison}")

@@ -324,12 +324,13 @@ class Comparison:
 
 
 def compare(original: TaskModel, exported: TaskModel, encoded: Encoded) -> Comparison:
-    """Compares two models of the same task on labelled examples that either of them encoded."""
+    """Compares two models of the same task, perhaps with other tokens, on labelled examples that the first encoded."""
     task, metric = original.task, original.task.main_score(encoded.examples)
-    outputs = [model.outputs(encoded) for model in (original, exported)]
-    before, after = (task.score(encoded, part)[metric] for part in outputs)
+    both = (original, encoded), (exported, task.encode(encoded.examples, exported.tokenizer))
+    parts = [(each, model.outputs(each)) for model, each in both]
+    before, after = (task.score(*part)[metric] for part in parts)
     return Comparison(metric, before, after, len(encoded.examples),
-                      equal_answers(*(task.answers(encoded, part) for part in outputs)), task.percent)
+                      equal_answers(*(task.answers(*part) for part in parts)), task.percent)
 
 
 def equal_answers(one: list | np.ndarray, other: list | np.ndarray) -> float | None:

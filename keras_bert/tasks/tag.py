@@ -122,8 +122,9 @@ class Tag(SplittingTask):
               out_of_scope: str | None = None) -> None:
         require("seqeval.metrics")  # fails here, before any work is done
         if examples[0].unit != self.unit:
-            raise InputError(f"{path}: must have the tags of {self.unit}s, as the training file; "
-                             f"got those of {examples[0].unit}s")
+            form = "words and tags" if self.unit == "word" else "a text and entities"
+            raise InputError(f"{path}: must have the tags of {self.unit}s, as the training file; got those of "
+                             f"{examples[0].unit}s; write each row as {form}")
         for example in examples:
             for tag in example.tags or ():
                 if tag not in self.labels:

@@ -10,7 +10,7 @@ from keras import ops
 from keras_bert.data.rows import iterate_lines
 from keras_bert.errors import InputError, Option
 from keras_bert.inference.fine_tuned import FineTuned
-from keras_bert.tasks import Classify, Encoded, MultiLabel, Task
+from keras_bert.tasks import Classify, Encoded, MultiLabel, Task, read_settings
 from keras_bert.tasks.score_names import SCORES
 from keras_bert.text import Tokenizer
 from keras_bert.text.coverage import shorten
@@ -36,10 +36,6 @@ class Distillation(Strategy):
         if type(task).loss_arguments not in (Classify.loss_arguments, MultiLabel.loss_arguments):
             raise InputError(Option("teacher"), " is for tasks with the loss of classify or multilabel; "
                              f"{task.name} has another one")
-        teacher.task.check_inputs(options.train, train.examples)
-        if others := sorted({*teacher.task.labels} ^ {*labels}):
-            raise InputError(Option("train"), f" must have the labels of the teacher, {options.teacher}; only one of "
-                             f"the two has {shorten(', '.join(others))}")
         columns = list(map(teacher.task.labels.index, labels))
 
         def logits(encoded: Encoded) -> np.ndarray:
@@ -75,6 +71,20 @@ class Distillation(Strategy):
 
     def remarks(self, labels: dict[str, int], steps: int, epochs: int) -> list[str]:
         return self.description["remarks"]
+
+
+def check_labels_of_teacher(options: Options, task: Task) -> None:
+    """Raises an InputError unless the teacher has the labels of a task, in any order, and its inputs."""
+    taught, _ = read_settings(options.pretrained)
+    old, new = ({*getattr(each, "labels", [])} for each in (taught, task))
+    if old != new:
+        lacks = [f"{who} lacks {shorten(', '.join(sorted(labels)))}" for who, labels in (
+            ("it", old - new), ("the teacher", new - old)) if labels]
+        raise InputError(Option("train"), f" must have the labels of the teacher, {options.teacher}: "
+                         f"{', and '.join(lacks)}")
+    if taught.inputs != task.inputs:
+        raise InputError(Option("train"), f" must have {taught.describe_input()}, as the teacher, {options.teacher}; "
+                         f"got {task.describe_input()}")
 
 
 def _read_unlabelled(options: Options, task: Task) -> list:

@@ -77,8 +77,8 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path | None = Non
     `answers` is a dict of two lists, `text` and `answer_start`, as in Hugging Face's SQuAD.
 
     Args:
-        train: Training file: .tsv or .csv with a header, .jsonl, .json or .parquet; CoNLL's format for tag, SQuAD's
-            .json for span. Its labels are those of the model.
+        train: Training file: .tsv or .csv with a header, .jsonl, .json or .parquet; CoNLL's format for tag and joint,
+            SQuAD's .json for span. Its labels are those of the model.
         valid: Validation file in the same format, scored after each epoch. Default: a share of the training file.
         model: Pretrained encoder: a folder or a name, see keras-bert presets. The head of a model for the same task and
             labels is kept; otherwise a line says that the head is new, and why.
@@ -86,9 +86,9 @@ def finetune(train: Data, valid: Data | None = None, *, model: Path | None = Non
             (README.md), and pictures if matplotlib is installed.
         task: classify: a label for each text or pair of texts; intent: the same, and with an out_of_scope_label, a
             threshold below which a text is out of scope; multilabel: any number of labels, with a threshold for each,
-            chosen on the validation file; regress: a number; tag: entities; span: answers in a context;
-            choice: the best of several endings; embed: a vector, similar for similar texts; rerank: how relevant a
-            document is to a query. Or the name of a task of your own, whose module --import names.
+            chosen on the validation file; regress: a number; tag: entities; joint: a label and entities; span: answers
+            in a context; choice: the best of several endings; embed: a vector, similar for similar texts; rerank: how
+            relevant a document is to a query. Or the name of a task of your own, whose module --import names.
         valid_share: Without valid: share of the different texts of the training file to hold out for validation, with
             all labels in proportion; for span, of the contexts with their questions. Default: 0.1.
         data_format: Format of a published data set: cola, sst2, mrpc, klue-nli, conll, swag and so on. Default: by the

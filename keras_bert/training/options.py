@@ -31,7 +31,7 @@ _NO_OBSERVERS: dict[type[keras.callbacks.Callback], list[str]] = {
 _EXCLUSIVE = (("lora_rank", "freeze_blocks", ""), ("lora_rank", "features", ", whose encoder is frozen"),
               ("devices", "pack", ""), ("pack", "few_shot", ", which trains on pairs of texts"),
               ("devices", "few_shot", ", whose loss compares all texts of a batch"),
-              *(("teacher", name, "") for name in (
+              *((name, "teacher", "") for name in (
                   "model", "max_length", *WindowTask.fields, "pack", "few_shot", "class_weights")))
 # Arguments that the model's folder stores, see `TaskModel.columns`.
 REMEMBERED = tuple(LabelColumns.__annotations__)

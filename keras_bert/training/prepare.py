@@ -22,14 +22,14 @@ from keras_bert.files.paths import check_model_folder
 from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask, head_weights
 from keras_bert.presets import find_preset, origin
-from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, read_settings, restored
+from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, read_settings, restored, tasks_with
 from keras_bert.tasks.embed import fields_of
 from keras_bert.tasks.windows import WindowTask
 from keras_bert.text import Tokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.checkpoints import minor_version, model_settings, weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
-from keras_bert.training.distillation import Distillation
+from keras_bert.training.distillation import Distillation, check_labels_of_teacher
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
@@ -77,6 +77,8 @@ def prepare(options: Options) -> Prepared:
     task = options.given_task or task_class.from_examples(options.train, files[0], **fields)
     if options.given_task:
         task.check(options.train, files[0])
+    if options.teacher is not None:
+        check_labels_of_teacher(options, task)
     task.check_tokenizer(tokenizer)
     warn_of_look_alikes(options.train, (
         (label, getattr(example, "row", None)) for example in files[0] for label in task.classes(example)))
@@ -125,6 +127,9 @@ def _fields_of(options: Options, source: Source) -> dict[str, Any]:
     if options.teacher is not None:
         check_model_folder(options.teacher)
         taught, _ = read_settings(options.teacher)
+        if "teacher" not in taught.options:
+            raise InputError(Option("teacher"), f" must be a model for {', '.join(tasks_with('teacher'))}; "
+                             f"{options.teacher} is for {taught.name}")
         if type(taught) is not task_class:
             raise InputError(Option("task"), f" must be that of the teacher, {taught.name}; got {options.task}")
         return {name: getattr(taught, name) for name in ("max_length", *WindowTask.fields)}
