@@ -81,8 +81,8 @@ def test_all_forms_are_read(tmp_path):
 @pytest.mark.parametrize(("name", "content", "message"), [
     ("label", "listen\nhome\nlisten\n", "row 4: seq.in, seq.out and label must have the same rows"),
     ("label", "listen\n\nlisten\ntime\nhome\n", "row 2: seq.in, seq.out and label must have the same rows"),
-    ("a.conll", "play\tO\n\n# intent: x\n# intent: y\nmusic\tB-what\n", "row 1: must have tags or entities, and one"),
-    ("a.conll", "# intent: x\n# intent: y\nmusic\tB-what\n", "row 3: must have tags or entities, and one label"),
+    ("a.conll", "play\tO\n\n# intent: x\n# intent: y\nmusic\tB-what\n", "row 1: must have one label: in CoNLL's"),
+    ("a.conll", "# intent: x\n# intent: y\nmusic\tB-what\n", "row 3: must have one label: in CoNLL"),
     ("a.jsonl", '{"words": ["a"], "tags": ["O"]}\n', "there is no column 'label'"),
     ("a.jsonl", '{"words": ["a"], "tags": ["O"], "label": null}\n', "row 1: 'label' must be a text"),
     ("a.jsonl", '{"words": ["a"], "label": "x"}\n', "row 1: must have tags or entities")])

@@ -378,6 +378,10 @@ class Task:
         """Returns the classes that occur in a labelled example; a task without classes returns none."""
         return [self.label(example)] if self.stratified else []
 
+    def strata(self, example: Any) -> Sequence[str]:
+        """Returns what held-out examples have in proportion: by default, the classes."""
+        return self.classes(example)
+
     @property
     def named_prompts(self) -> Mapping[str, str]:
         """The texts by name that can be put before the texts of `predict`, see `with_prompt`."""

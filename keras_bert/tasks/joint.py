@@ -79,10 +79,11 @@ class Joint(Task):
         for example in read_tagged(path, data_format, label_column):
             if label_column is None:
                 example = dataclasses.replace(example, tags=None)
-            elif example.tags is None or not example.label:
-                raise InputError(
-                    f"{path}: row {example.row}: must have tags or entities, and one label: a column `{label_column}`, "
-                    "a line of the file `label` beside seq.in, or a line `# intent: LABEL` before the words")
+            elif example.tags is None:
+                raise InputError(f"{path}: row {example.row}: must have tags or entities")
+            elif not example.label:
+                raise InputError(f"{path}: row {example.row}: must have one label: in CoNLL's format, one line "
+                                 "`# intent: LABEL` before the words")
             yield example
 
     @classmethod
@@ -107,6 +108,9 @@ class Joint(Task):
         return example.label, self._tag.label(example)
 
     def classes(self, example: Tagged) -> list[str]:
+        return [example.label or ""]
+
+    def strata(self, example: Tagged) -> list[str]:
         return [example.label or "", *(f"{kind} (entity)" for kind in self._tag.classes(example))]
 
     def example(self, text: str) -> Tagged:

@@ -29,7 +29,7 @@ def hold_out(task: Task, path: str | Rows, examples: list, share: float, seed: i
     for key, example in zip(keys, examples):
         groups[key].append(example)
     for texts, group in groups.items():
-        first, *others = (tuple(sorted(set(task.classes(example)))) for example in group)
+        first, *others = (tuple(sorted(set(task.strata(example)))) for example in group)
         if all(labels == first for labels in others):  # texts with contradictory labels are not fit for validation
             labelled[texts] = first or ("",)
     left = collections.Counter(label for labels in labelled.values() for label in labels)

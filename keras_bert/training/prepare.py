@@ -81,7 +81,7 @@ def prepare(options: Options) -> Prepared:
         check_labels_of_teacher(options, task)
     task.check_tokenizer(tokenizer)
     warn_of_look_alikes(options.train, (
-        (label, getattr(example, "row", None)) for example in files[0] for label in task.classes(example)))
+        (label, getattr(example, "row", None)) for example in files[0] for label in task.strata(example)))
     same, valid_share = task.same_texts(tokenizer), None
     names: list[Any] = [options.train, options.valid]
     if options.valid is None:
