@@ -183,6 +183,14 @@ class LabelTask(TextTask):
         return [(self.labels[i], float(scores[i])) for i in np.argsort(-scores, kind="stable")[:top_k]]
 
 
+def names_of_classes(path: Path | Rows, examples: Sequence[Any]) -> list[str]:
+    """Returns the labels of training examples, in the order of the logits. Raises an InputError if all have one."""
+    labels = in_order(path, (example.label for example in examples))
+    if len(labels) < 2:
+        raise InputError(f"{path}: a classifier needs at least two labels; every text has the label {labels[0]!r}")
+    return labels
+
+
 def top_record(pairs: Sequence[tuple[str, float]]) -> dict[str, Any]:
     """Returns several labels and their scores as an entry of `Task.record`; one alone needs no entry."""
     return {"top": [{"label": label, "score": score} for label, score in pairs]} if len(pairs) > 1 else {}
@@ -222,10 +230,7 @@ class Classify(LabelTask):
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[Example], **settings: Any) -> Self:
-        labels = in_order(path, (example.label for example in examples))
-        if len(labels) < 2:
-            raise InputError(f"{path}: a classifier needs at least two labels; every text has the label {labels[0]!r}")
-        return cls(labels=labels, pairs=examples[0].text_pair is not None, **settings)
+        return cls(labels=names_of_classes(path, examples), pairs=examples[0].text_pair is not None, **settings)
 
     def check(self, path: Path | Rows, examples: Sequence[Example], out_of_scope: str | None = None) -> None:
         super().check(path, examples)

@@ -9,12 +9,11 @@ import numpy as np
 
 from keras_bert.arguments import Path
 from keras_bert.data.batches import MixedBatches
-from keras_bert.data.examples import in_order
 from keras_bert.data.tables import Rows, escaped
 from keras_bert.data.tagged import Tagged, Unit, read_tagged
 from keras_bert.errors import InputError
 from keras_bert.tasks.base import Answers, Card, Encoded, Outputs, Reader, Task
-from keras_bert.tasks.classify import Classify
+from keras_bert.tasks.classify import Classify, names_of_classes
 from keras_bert.tasks.tag import Entity, Tag
 from keras_bert.text import Tokenizer
 from keras_bert.types import Encoder, Head, Tensor
@@ -88,9 +87,7 @@ class Joint(Task):
 
     @classmethod
     def from_examples(cls, path: Path | Rows, examples: Sequence[Tagged], **settings: Any) -> Self:
-        labels = in_order(path, {example.label or "" for example in examples})
-        if len(labels) < 2:
-            raise InputError(f"{path}: a classifier needs at least two labels; every text has the label {labels[0]!r}")
+        labels = names_of_classes(path, examples)
         tag = Tag.from_examples(path, examples, **settings)
         return cls(labels=labels, tags=tag.labels, unit=tag.unit, **settings)
 

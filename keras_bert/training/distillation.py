@@ -9,9 +9,11 @@ from keras import ops
 
 from keras_bert.data.rows import iterate_lines
 from keras_bert.errors import InputError, Option
+from keras_bert.files.paths import check_model_folder
 from keras_bert.inference.fine_tuned import FineTuned
-from keras_bert.tasks import Classify, Encoded, MultiLabel, Task, read_settings
+from keras_bert.tasks import TASKS, Classify, Encoded, MultiLabel, Task, read_settings, tasks_with
 from keras_bert.tasks.score_names import SCORES
+from keras_bert.tasks.windows import WindowTask
 from keras_bert.text import Tokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.checkpoints import weights_digest
@@ -71,6 +73,19 @@ class Distillation(Strategy):
 
     def remarks(self, labels: dict[str, int], steps: int, epochs: int) -> list[str]:
         return self.description["remarks"]
+
+
+def fields_of_teacher(options: Options) -> dict[str, Any]:
+    """Returns the fields of the task that a student has from its teacher. Raises an InputError if that is no folder of
+    `finetune`, or for another task."""
+    check_model_folder(options.pretrained)
+    taught, _ = read_settings(options.pretrained)
+    if "teacher" not in taught.options:
+        raise InputError(Option("teacher"), f" must be a model for {', '.join(tasks_with('teacher'))}; "
+                         f"{options.teacher} is for {taught.name}")
+    if type(taught) is not TASKS[options.task]:
+        raise InputError(Option("task"), f" must be that of the teacher, {taught.name}; got {options.task}")
+    return {name: getattr(taught, name) for name in ("max_length", *WindowTask.fields)}
 
 
 def check_labels_of_teacher(options: Options, task: Task) -> None:

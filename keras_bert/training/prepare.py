@@ -16,20 +16,18 @@ from keras_bert.arguments import check_rules, not_none
 from keras_bert.convert import open_source
 from keras_bert.data.examples import warn_of_look_alikes
 from keras_bert.data.tables import Rows, unread_columns
-from keras_bert.errors import InputError, Option
+from keras_bert.errors import InputError
 from keras_bert.files.digests import file_digest
-from keras_bert.files.paths import check_model_folder
 from keras_bert.layers import first_parts
 from keras_bert.models.base import BertTask, head_weights
 from keras_bert.presets import find_preset, origin
-from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, read_settings, restored, tasks_with
+from keras_bert.tasks import TASKS, Embed, Encoded, Task, read_examples, read_settings, restored
 from keras_bert.tasks.embed import fields_of
-from keras_bert.tasks.windows import WindowTask
 from keras_bert.text import Tokenizer
 from keras_bert.text.coverage import shorten
 from keras_bert.training.checkpoints import minor_version, model_settings, weights_digest
 from keras_bert.training.data_report import DataReport, data_report, report_lines
-from keras_bert.training.distillation import Distillation, check_labels_of_teacher
+from keras_bert.training.distillation import Distillation, check_labels_of_teacher, fields_of_teacher
 from keras_bert.training.held_out import hold_out
 from keras_bert.training.negatives import NegativeMiner
 from keras_bert.training.optimizer import make_optimizer
@@ -125,14 +123,7 @@ def _fields_of(options: Options, source: Source) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     length = task_class.length
     if options.teacher is not None:
-        check_model_folder(options.teacher)
-        taught, _ = read_settings(options.teacher)
-        if "teacher" not in taught.options:
-            raise InputError(Option("teacher"), f" must be a model for {', '.join(tasks_with('teacher'))}; "
-                             f"{options.teacher} is for {taught.name}")
-        if type(taught) is not task_class:
-            raise InputError(Option("task"), f" must be that of the teacher, {taught.name}; got {options.task}")
-        return {name: getattr(taught, name) for name in ("max_length", *WindowTask.fields)}
+        return fields_of_teacher(options)
     if issubclass(task_class, Embed) and source.kind == "embedding" and source.settings:
         fields, length = source.options | fields_of(source.settings), source.settings["max_length"]
     if options.given_task:

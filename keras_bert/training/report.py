@@ -165,7 +165,7 @@ def _weakest(classes: dict[str, dict], what: str) -> list[str]:
 
 
 def _lost(metrics: dict[str, Any]) -> str:
-    """Returns a table of the main score and of the labels whose F1 fell the most below that of the teacher."""
+    """Returns a table of the main score, and of the labels whose F1 is the farthest below the teacher's."""
     teacher, classes, main = metrics["teacher"], metrics.get("classes") or metrics["labels"], metrics["main"]
     rows = [(_text(label), f1, classes[label]["f1"]) for label, f1 in teacher["f1"].items() if classes[label]["texts"]]
     rows = sorted((row for row in rows if row[2] < row[1]), key=lambda row: row[2] - row[1])
