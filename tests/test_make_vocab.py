@@ -131,7 +131,7 @@ def test_large_counts_are_scaled_and_many_words_forgotten(tmp_path, monkeypatch)
     assert learn(path, size=40).tokens[:12] == first
     assert list(vocabulary_training._repeated({"the": 2500, "cat": 3}, 2)) == ["the " * 1000, "the " * 250, "cat "]
     monkeypatch.setattr(vocabulary_training, "MAX_WORDS", 50)
-    counts, _ = vocabulary_training._count([str(path)], vocabulary_training.Rules(), 0, lambda line: None)
+    counts, _ = vocabulary_training.count_words([str(path)], vocabulary_training.Rules(), 0, lambda line: None)
     assert len(counts) <= 50 and 1400 < counts["the"] <= 1500 and 400 < counts["cat"] <= 500
 
 

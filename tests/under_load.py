@@ -26,14 +26,14 @@ BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: sum(rang
 
 
 def run(arguments):
-    """Returns the line with the counts of a run, and the tests that failed."""
+    """Returns the line with the counts of a run, and the tests that failed, with the reasons."""
     command = ["pytest", "-q", "-n2", "--dist=loadfile", "-m", "not long and not peers", *TESTS, *arguments]
     try:
         process = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT, text=True, timeout=3600)
     except subprocess.TimeoutExpired as error:
         sys.exit(f"{(error.stdout or b'').decode(errors='replace')}\nit hangs: no end within an hour")
-    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", process.stdout, re.MULTILINE)
+    failed = re.findall(r"^(?:FAILED|ERROR) (.+?)( - .*)?$", process.stdout, re.MULTILINE)
     if process.returncode not in (0, 1) or (process.returncode and not failed):
         sys.exit(process.stdout)  # pytest itself has failed
     return process.stdout.splitlines()[-1], failed
@@ -47,8 +47,9 @@ def main(*arguments):
         for number in range(1, runs + 1):
             start = time.monotonic()
             counts, failed = run(arguments)
-            failures.update(failed)
-            print(f"run {number}: {counts} ({time.monotonic() - start:.0f} s)", *failed, sep="\n  ", flush=True)
+            failures.update(test for test, _ in failed)
+            print(f"run {number}: {counts} ({time.monotonic() - start:.0f} s)", *map("".join, failed), sep="\n  ",
+                  flush=True)
     finally:
         for process in busy:
             process.kill()

@@ -3,6 +3,7 @@ model's outputs."""
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -15,7 +16,7 @@ from keras_bert.convert.trimming import with_tokens_of
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.paths import find_texts
-from keras_bert.text import Tokenizer
+from keras_bert.text import Tokenizer, load_tokenizer
 from keras_bert.text.samples import of_tokens, sample_inputs
 from keras_bert.text.tokenizer_files import describe_casing, other_vocabulary
 from keras_bert.text.wordpiece import wordpiece
@@ -93,7 +94,8 @@ def convert(model: Path, output: Path,
         output: Folder to write.
         format: Format to write.
         config: bert_config.json, for weights without one.
-        vocab: Another vocab.txt; the rows of the word embeddings are mapped to its tokens.
+        vocab: Another vocab.txt, or a folder with another tokenizer of the same kind, as make-vocab --extend writes. The
+            rows of the word embeddings are mapped to its tokens.
         keep_tokens_of: Text files, one text per line, or glob patterns: keep the rows of the word embeddings of tokens
             that these use, of single characters and of special tokens. Default: all.
         max_position_embeddings: Number of positions to keep. Default: all.
@@ -212,14 +214,18 @@ _POSITIONS = "bert.embeddings.position_embeddings.embeddings"
 
 
 def with_vocabulary(weights: Weights, path: Path) -> tuple[Weights, int, int]:
-    """Returns the weights with one row per token of another `vocab.txt`, the number of tokens that keep their row,
-    because they are in both vocabularies, and of those that get the mean of the rows of the old tokens that spell them;
-    all others get the mean of all rows."""
-    if weights.tokenizer is None:
+    """Returns the weights with one row per token of another `vocab.txt`, or of a folder with a tokenizer; the number of
+    tokens that keep their row, because they are in both vocabularies, and of those that get the mean of the rows of the
+    old tokens that spell them. All others get the mean of all rows."""
+    old = weights.tokenizer
+    if old is None:
         raise InputError(f"{path}: another vocabulary needs the old one too; add the vocab.txt of the weights to their "
                          "folder")
-    old = wordpiece(weights.tokenizer, f"{path}")
-    tokenizer, known = old.with_vocabulary(path), set(old.vocabulary)
+    tokenizer = load_tokenizer(path) if os.path.isdir(path) else wordpiece(old, f"{path}").with_vocabulary(path)
+    if type(tokenizer) is not type(old):
+        raise InputError(f"{path}: the tokenizer must be of the kind of the weights', with {old.files[0]}; this is "
+                         f"{tokenizer.files[0]}")
+    known = set(old.vocabulary)
     spellings = old.spellings(tokenizer.vocabulary)
     kept = sum(token in known for token in tokenizer.vocabulary)
     mapped = {name: functools.partial(_mapped, weights.read[name], spellings)

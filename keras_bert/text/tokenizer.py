@@ -55,6 +55,7 @@ class Tokenizer(abc.ABC):
     """
 
     files: ClassVar[tuple[str, ...]]  # names of the files that `save` writes; the first has the vocabulary
+    continues = ""  # prefix of tokens within words
     can_normalize = True  # if `with_normalization` takes one
     separators = 1  # number of [SEP] between the texts of a pair
     starts_word: np.ndarray  # True for tokens that begin a word: bool [vocabulary]
@@ -85,6 +86,15 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def restricted(self, ids: list[int]) -> Self:
         """Returns the tokenizer of these tokens, special ones among them, in this order."""
+
+    @abc.abstractmethod
+    def extended(self, tokens: dict[str, list[int]]) -> Self:
+        """Returns the tokenizer with more tokens after its own: characters, without ids; or the ids that each joins."""
+
+    @abc.abstractmethod
+    def spellings(self, tokens: Iterable[str]) -> list[list[int]]:
+        """Returns the ids that spell each token of another vocabulary: its own id, or those of its parts; [] if none
+        do, or it is special."""
 
     @abc.abstractmethod
     def save(self, folder: Path) -> None:

@@ -4,7 +4,7 @@ import functools
 import hashlib
 import itertools
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +20,7 @@ from keras_bert.text.tokenizer import Tokenizer
 from keras_bert.text.tokenizer_files import CONFIG, SPECIAL, TOKENIZER
 from keras_bert.text.unigram_files import SPACES
 
+_JOINED = 1e-3  # what a token that joins others scores above them, so that it replaces them and changes nothing else
 UNKNOWN_PENALTY = 10.0  # what an unknown character scores below the worst piece
 
 
@@ -88,12 +89,25 @@ class UnigramTokenizer(Tokenizer):
         return self._lengths - self.starts_word <= 1
 
     def restricted(self, ids: list[int]) -> "UnigramTokenizer":
+        return self._with([self.vocabulary[index] for index in ids], self.scores[ids].tolist(),
+                          [row for row, index in enumerate(ids) if index in self.hidden])
+
+    def extended(self, tokens: dict[str, list[int]]) -> "UnigramTokenizer":
+        lowest = self.scores.min()
+        scores = [self.scores[ids].sum() + _JOINED if ids else lowest for ids in tokens.values()]
+        return self._with([*self.vocabulary, *tokens], [*self.scores.tolist(), *scores], self.hidden)
+
+    def spellings(self, tokens: Iterable[str]) -> list[list[int]]:
+        own, tokens = {piece: index for index, piece in enumerate(self.vocabulary)}, [*tokens]
+        spelled = self.ids_of_words([token.translate(STAND_INS) for token in tokens])
+        return [[own[token]] if token in own else [] if self.unk_id in ids else ids
+                for token, ids in zip(tokens, spelled)]
+
+    def _with(self, pieces: list[str], scores: list[float], hidden: Collection[int]) -> "UnigramTokenizer":
         special = [self.vocabulary[index] for index in (self.pad_id, self.unk_id, self.cls_id, self.sep_id)]
-        return UnigramTokenizer(
-            [self.vocabulary[index] for index in ids], self.scores[ids].tolist(),
-            [*special, "" if self.mask_id is None else self.vocabulary[self.mask_id]],
-            [row for row, index in enumerate(ids) if index in self.hidden], self.rules, self.max_length,
-            self.has_segments, self.truncation_side, self.separators)
+        mask = "" if self.mask_id is None else self.vocabulary[self.mask_id]
+        return UnigramTokenizer(pieces, scores, [*special, mask], hidden, self.rules, self.max_length,
+                                self.has_segments, self.truncation_side, self.separators)
 
     def spell(self, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         of_words = self.ids_of_words(words)

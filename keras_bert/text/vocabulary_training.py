@@ -6,7 +6,7 @@ import os
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import tokenizers
 
@@ -16,6 +16,7 @@ from keras_bert.files.paths import find_texts as find_texts
 from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import LongLine, decode, read_lines
 from keras_bert.text.rules import Rules
+from keras_bert.text.tokenizer import Normalizer
 from keras_bert.text.tokenizer_files import SPECIAL
 from keras_bert.text.vocabulary import CONTINUES, MAX_WORD_LENGTH, holds_hangul_syllables
 from keras_bert.text.wordpiece import BertTokenizer
@@ -78,14 +79,14 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
         ("strip_accents", strip_accents, ["True for ", Option("hangul=jamo"), ", because it decomposes the syllables"],
          strip_accents or hangul != "jamo"))
     rules = Rules(lower_case, strip_accents, normalization="NFC" if strip_accents and hangul == "syllables" else "none")
-    counts, lines = _count(files, rules, held_out, progress)
-    characters = _characters(counts, rules, min_frequency)
+    counts, lines = count_words(files, rules, held_out, progress)
+    characters = characters_of(counts, rules, min_frequency)
     limit = (vocab_size - len(SPECIALS)) // 2
     if rules.normalization == "NFC" and not holds_hangul_syllables(characters[:limit]):
         # BertTokenizer composes (NFC) only for vocabularies of syllables: texts without Korean are counted decomposed.
         rules = dataclasses.replace(rules, normalization="none")
         counts = {unicodedata.normalize("NFD", word): count for word, count in counts.items()}
-        characters = _characters(counts, rules, min_frequency)
+        characters = characters_of(counts, rules, min_frequency)
     if not characters:
         raise InputError(f"{files[0]}{' and the others' * (len(files) > 1)}: no character occurs at least ",
                          Option(f"min_frequency={min_frequency}"), " times in the lines that are not held out")
@@ -97,8 +98,8 @@ def train_vocabulary(paths: Path | list[str] | list[Path], vocab_size: int, lowe
     return TrainedVocabulary(tokens, rules, lines)
 
 
-def _count(paths: list[Path], rules: Rules, share: float, progress: Callable[[str], object],
-           ) -> tuple[Mapping[str, int], list[str]]:
+def count_words(paths: Sequence[Path], rules: Normalizer, share: float, progress: Callable[[str], object],
+                ) -> tuple[Mapping[str, int], list[str]]:
     """Returns how often each word occurs, and the lines that are held out for the report.
 
     Whenever there are more than `MAX_WORDS` different words, subtracts the median count from each count and drops words
@@ -139,7 +140,7 @@ def _size(path: Path) -> int:
         return os.fstat(file.fileno()).st_size
 
 
-def _characters(counts: Mapping[str, int], rules: Rules, min_frequency: int) -> list[str]:
+def characters_of(counts: Mapping[str, int], rules: Normalizer, min_frequency: int) -> list[str]:
     """Returns the tokens of one character, the most frequent first: itself and, unless the rules make it a word of its
     own, "##" and the character."""
     occurrences: Counter[str] = Counter()
@@ -158,12 +159,17 @@ def _merge(counts: Mapping[str, int], characters: list[str], vocab_size: int, mi
     """Returns the tokens that the trainer gets from the counted words that consist of `characters`."""
     starts, continues = set(characters), {token[2:] for token in characters if token.startswith(CONTINUES)}
     counts = {word: count for word, count in counts.items() if word[0] in starts and continues.issuperset(word[1:])}
+    return merge(counts, [*SPECIALS, *characters], vocab_size, min_frequency, continuing_subword_prefix=CONTINUES)
+
+
+def merge(counts: Mapping[str, int], first: list[str], size: int, min_frequency: int, **options: Any) -> list[str]:
+    """Returns at most `size` tokens: the `first`, then those that the trainer makes of the characters among them."""
     scale = max(math.ceil(sum(count * (len(word) + 1) for word, count in counts.items()) / FED_CHARACTERS), 1)
-    # The characters are passed as special tokens, which the trainer numbers in the given order. It would number other
+    # The first are passed as special tokens, which the trainer numbers in the given order. It would number other
     # characters in the random order of a hash map, and it uses these numbers to break ties between pairs.
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=vocab_size, min_frequency=math.ceil(min_frequency / scale), show_progress=False,
-        special_tokens=[*SPECIALS, *characters], limit_alphabet=vocab_size, continuing_subword_prefix=CONTINUES)
+        vocab_size=size, min_frequency=math.ceil(min_frequency / scale), show_progress=False,
+        special_tokens=first, limit_alphabet=size, **options)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.train_from_iterator(_repeated(counts, scale), trainer)

@@ -46,7 +46,7 @@ class BertTokenizer(Tokenizer):
             100 in transformers.
     """
 
-    files = "vocab.txt", CONFIG
+    files, continues = ("vocab.txt", CONFIG), CONTINUES
     rules: Rules
 
     def __init__(self, vocabulary: Path | list[str], lower_case: bool | None = True, strip_accents: bool | None = None,
@@ -137,8 +137,14 @@ class BertTokenizer(Tokenizer):
         return self._lengths == 1
 
     def restricted(self, ids: list[int]) -> "BertTokenizer":
+        return self._with([self.vocabulary[index] for index in ids])
+
+    def extended(self, tokens: dict[str, list[int]]) -> "BertTokenizer":
+        return self._with([*self.vocabulary, *tokens])
+
+    def _with(self, vocabulary: list[str]) -> "BertTokenizer":
         kept = {name: getattr(self, name) for name in ("max_length", *_KEPT)}
-        return BertTokenizer([self.vocabulary[index] for index in ids], **vars(self.rules), **kept)
+        return BertTokenizer(vocabulary, **vars(self.rules), **kept)
 
     def spell(self, words: list[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         ids = np.array(self.ids_of_words([" ".join(words)])[0], np.int32)
@@ -157,8 +163,6 @@ class BertTokenizer(Tokenizer):
         return BertTokenizer(new.vocabulary, **vars(self.rules), **kept)
 
     def spellings(self, tokens: Iterable[str]) -> list[list[int]]:
-        """Returns the ids that spell each token of another vocabulary: its own id, or those of the longest matches; []
-        if none do, or it is special."""
         ids = {token: index for index, token in enumerate(self.vocabulary)}
         return [[ids[token]] if token in ids else _spell(token, ids) for token in tokens]
 
