@@ -32,6 +32,8 @@ OPENVINO = ["openvino"]
 LITERT = ["ai-edge-litert"]
 # An index of vectors (examples/semantic_search.py).
 SEARCH = ["faiss-cpu"]
+# A search for settings (examples/search_settings.py).
+TUNE = ["optuna"]
 # The scores of tasks, and finetune with few_shot.
 TASKS = ["scipy", "seqeval", "scikit-learn"]
 # To run examples/intent_classification.ipynb.
@@ -42,7 +44,7 @@ PARQUET = ["pyarrow"]
 # What `make test` and `make test-slow` need: tools (those of the documentation are in docs/requirements.txt), and every
 # extra that runs without another framework. Selenium drives Chromium, for the tests of the server's page.
 TEST = ["pytest", "pytest-xdist", "hypothesis", "build", "ruff", "mypy", "pandas", "jsonschema", "selenium",
-        *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE_GRPC, *LITERT, *NOTEBOOK]
+        *TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE_GRPC, *LITERT, *NOTEBOOK, *TUNE]
 
 setup(
     name="keras-bert-hub",
@@ -80,6 +82,7 @@ setup(
         "openvino": OPENVINO,
         "litert": LITERT,
         "search": SEARCH,
+        "tune": TUNE,
         "ray": RAY,
         "all": [*TEXT, *HUB, *REPORT, *TASKS, *PARQUET, *SERVE_GRPC, *LITERT],
         "notebook": [*NOTEBOOK, *HUB, *REPORT],

@@ -1,0 +1,82 @@
+"""A search for the best settings with Optuna (Akiba et al., 2019): the learning rate, the batch size and the dropout.
+
+    pip install -e ".[report,tasks,tune]"
+    python examples/search_settings.py --train=train.tsv --valid=valid.tsv --output=search --trials=20
+
+Each trial fine-tunes a model in OUTPUT. After each epoch, a trial is given up if its score is below the median of the
+trials before it. After an interruption, run the same command again: it continues the trial and the search. Choose among
+the trials by the validation file, and score the best model on other texts.
+"""
+
+import argparse
+import json
+import pathlib
+import shutil
+
+from keras_bert import startup
+
+startup.quiet_tensorflow()
+
+import keras
+import optuna
+
+import keras_bert
+
+
+class Report(keras.callbacks.Callback):
+    """Tells Optuna the score of each epoch, and ends a trial that Optuna gives up."""
+
+    def __init__(self, trial, score):
+        super().__init__()
+        self.trial, self.score = trial, score
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.trial.report(logs[f"val_{self.score}"], epoch)
+        if self.trial.should_prune():
+            raise optuna.TrialPruned
+
+
+def main(train, valid, encoder, task, score, epochs, trials, output):
+    output.mkdir(exist_ok=True)
+
+    def run(trial):
+        settings = {"learning_rate": trial.suggest_float("learning_rate", 2e-5, 1e-3, log=True),
+                    "batch_size": trial.suggest_categorical("batch_size", [16, 32]),
+                    "dropout": trial.suggest_float("dropout", 0.0, 0.2, step=0.1)}
+        folder = output / "-".join(f"{value:.3g}" for value in settings.values())
+        trial.set_user_attr("folder", str(folder))
+        if not folder.exists():
+            try:
+                keras_bert.finetune(train, valid, model=encoder, output=folder, task=task, epochs=epochs,
+                                    callbacks=[Report(trial, score)], **settings)
+            except optuna.TrialPruned:
+                for unfinished in output.glob(f"{folder.name}*"):
+                    shutil.rmtree(unfinished)
+                raise
+        return json.loads((folder / "metrics.json").read_text())[score]
+
+    study = optuna.create_study(storage=f"sqlite:///{output}/study.db", study_name="settings", direction="maximize",
+                                load_if_exists=True)
+    for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):  # interrupted
+        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+        study.enqueue_trial(trial.params)
+    done = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED
+    study.optimize(run, trials - len(study.get_trials(states=done)))
+    for trial in sorted(study.get_trials(states=done[:1]), key=lambda trial: -trial.value):
+        print(f"{score} {trial.value:.4f}  {trial.user_attrs['folder']}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for flag in ("--train", "--valid"):
+        parser.add_argument(flag, required=True)
+    parser.add_argument("--output", required=True, type=pathlib.Path)
+    parser.add_argument("--encoder", default="minilm")
+    parser.add_argument("--task", default="intent")
+    parser.add_argument("--score", default="accuracy", help="a validation score of the task, as in metrics.json")
+    parser.add_argument("--epochs", default=4, type=int)
+    parser.add_argument("--trials", default=20, type=int)
+    try:
+        main(**vars(parser.parse_args()))
+    except keras_bert.InputError as error:
+        parser.exit(1, f"{parser.prog}: {error}\n")
