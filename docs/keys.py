@@ -1,35 +1,30 @@
-"""Writes the keys that readers of foreign files and requests declare into docs/convert.md, as its last section.
-
-    python docs/keys.py
-"""
+"""The page of the site with the keys that readers of foreign files and requests declare."""
 
 import json
-import pathlib
 
 from keras_bert.files.json_files import declared
 
-PAGE = pathlib.Path(__file__).parent / "convert.md"
 # The places of declared keys by who writes the files: what they begin with.
 WRITERS = {"Hugging Face, Google and the Model Garden": ["config.json", "config.json: sentence_transformers"],
            "The tokenizer": ["tokenizer"],
            "sentence-transformers": ["sentence_bert", "config_", "Pooling", "Normalize"],
            "KerasHub": ["config.json: config", "task.json", "preprocessor.json"], "Requests to the server": ["/"]}
-INTRODUCTION = """## Keys of other libraries' files
+INTRODUCTION = """# Keys of other libraries' files
 
 This package follows the keys under *applied*. Keys under *accepted values* may only have one of these values, and keys
-under *refused* no value. Null and empty values are always accepted. Other keys of files are refused, too, except those
-in [declared_keys.toml](../keras_bert/files/declared_keys.toml) that change no answer. `keras-bert convert
---allow_inexact` leaves out what is refused. Other keys of requests are ignored.
+under *refused* no value. Null and empty values are always accepted. Other keys of files are refused, too, except some
+that change no answer. `keras-bert convert --allow_inexact` leaves out what is refused. Other keys of requests are
+ignored.
 
 """
 
 
-def keys_section():
-    """Returns the section with the keys of foreign files and requests."""
+def keys_page():
+    """Returns the page with the keys of foreign files and requests."""
     groups = {title: [keys for place, keys in declared().items() if any(
         place == begin or "json" not in begin and place.startswith(begin) for begin in places)]
         for title, places in WRITERS.items()}
-    return INTRODUCTION + "\n\n".join(f"### {title}\n\n{table(group)}" for title, group in groups.items()) + "\n"
+    return INTRODUCTION + "\n\n".join(f"## {title}\n\n{table(group)}" for title, group in groups.items()) + "\n"
 
 
 def table(group):
@@ -52,8 +47,3 @@ def code(words):
 
 def shown(value):
     return value if isinstance(value, str) else json.dumps(value)
-
-
-if __name__ == "__main__":
-    text = PAGE.read_text(encoding="utf-8")
-    PAGE.write_text(text[:text.index("## Keys of other")] + keys_section(), encoding="utf-8")

@@ -1,18 +1,20 @@
-"""Pages of the site that are not in docs/: files of the repository's root, the reference of the command line, and the
-files outside docs/ that pages link to."""
+"""Pages of the site that are not in docs/: files of the repository's root, the references of the command line and of
+foreign files' keys, and the files outside docs/ that pages link to."""
 
 import html
 import pathlib
 import posixpath
 import re
+import runpy
 
 from mkdocs.structure.files import File
 
 from keras_bert.cli import COMMANDS, arguments_of, module_of, summary_of, usage_of
 
 ROOT = pathlib.Path(__file__).parents[1]
-PAGES = {"changelog.md": "CHANGELOG.md", "ko.md": "README.ko.md"}
-PAGE_OF = {source: page for page, source in PAGES.items()} | {"README.md": "index.md"}
+PAGES = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md", "ko.md": "README.ko.md"}
+KEYS = "keras_bert/files/declared_keys.toml"
+PAGE_OF = {source: page for page, source in PAGES.items()} | {"README.md": "index.md", KEYS: "keys.md"}
 # A page about a word is found before these, which have all words.
 BOOSTS = {"changelog.md": 0.1, "log.md": 0.1, "design.md": 0.3, "ko.md": 0.3}
 
@@ -21,6 +23,8 @@ def on_files(files, config):
     for page, source in PAGES.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text))
+    keys_page = runpy.run_path(str(ROOT / "docs/keys.py"))["keys_page"]
+    files.append(File.generated(config, "keys.md", content=keys_page()))
     reference = "".join(map(command, COMMANDS))
     files.append(File.generated(config, "commands.md", content=(
         f"# Command line\n\n`keras-bert COMMAND --help` prints the same.\n\n{reference}")))

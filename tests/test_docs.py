@@ -5,7 +5,6 @@ import importlib.util
 import pathlib
 import pkgutil
 import re
-import runpy
 import shlex
 
 import pytest
@@ -106,11 +105,6 @@ def test_flags_by_themselves_are_some_commands(page):
     assert [name for name in named if not {name, name.removeprefix("no")} & known] == []
 
 
-def test_the_page_on_conversion_ends_with_the_declared_keys():
-    section = runpy.run_path(str(ROOT / "docs/keys.py"))["keys_section"]()
-    assert (ROOT / "docs/convert.md").read_text(encoding="utf-8").endswith("\n\n" + section), "run: python docs/keys.py"
-
-
 @each_page
 def test_names_of_the_package_can_be_imported(page):
     for name in re.findall(r"\bkeras_bert(?:\.\w+)+", page.read_text()):
@@ -138,9 +132,11 @@ def test_the_home_page_lists_the_pages_of_the_site_in_its_groups():
             page = next(iter(entry.values())) if isinstance(entry, dict) else entry
             yield page if isinstance(page, str) else page[0]  # a section by its first page
 
-    generated = {"ko.md": "../README.ko.md", "changelog.md": "../CHANGELOG.md"}
+    generated = {"ko.md": "../README.ko.md", "changelog.md": "../CHANGELOG.md",
+                 "contributing.md": "../CONTRIBUTING.md"}
     site = [(name, generated.get(page, page)) for group in yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
-            for name, entries in group.items() for page in pages(entries) if page not in ("index.md", "commands.md")]
+            for name, entries in group.items() for page in pages(entries)
+            if page not in ("index.md", "commands.md", "keys.md")]
     home, name = [], ""
     for line in re.findall(r"^\| (?:\| .*|\*\*.*)", (ROOT / "docs/index.md").read_text(), re.M):
         name = line.split("|")[1].strip(" *") or name
