@@ -1,8 +1,10 @@
-"""Lazy imports of a package's names."""
+"""Lazy imports of a package's names, and names that have moved."""
 
 import ast
 import importlib
 import pathlib
+import pkgutil
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +20,22 @@ def importer(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
         return getattr(importlib.import_module(modules[name]), name)
 
     return get
+
+
+def moved(module: str, places: Mapping[str, str]) -> Callable[[str], Any]:
+    """Returns a module's `__getattr__` for names that are elsewhere now, given as `module:name`."""
+    def get(name: str) -> Any:
+        if name not in places:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        warn_deprecated(f"{module}.{name}", places[name].replace(":", "."))
+        return pkgutil.resolve_name(places[name])
+
+    return get
+
+
+def warn_deprecated(old: str, new: str) -> None:
+    """Warns the caller's caller of what goes with version 1.0."""
+    warnings.warn(f"{old} goes with version 1.0; use {new}", FutureWarning, stacklevel=3)
 
 
 def read_stub(path: pathlib.Path) -> dict[str, str]:

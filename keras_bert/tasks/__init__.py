@@ -13,6 +13,7 @@ from keras_bert.errors import InputError, MissingColumn, Option
 from keras_bert.files.digests import renew_digest
 from keras_bert.files.json_files import Record, read_json, read_object, write_json
 from keras_bert.files.paths import at
+from keras_bert.lazy import moved
 from keras_bert.tasks.base import Answers, Card, Display, Encoded, Task, run_model
 from keras_bert.tasks.choice import Choice, MultipleChoice
 from keras_bert.tasks.classify import Classify, Intent, Prediction, TextTask
@@ -31,7 +32,7 @@ _ALL: tuple[type[Task], ...] = (Classify, Intent, MultiLabel, Regress, Tag, Join
 TASKS = {task.name: task for task in _ALL}
 SETTINGS, _LABELS = "settings.json", "labels.json"
 IMPORT = "KERAS_BERT_IMPORT"  # tells the processes of a command which modules --import names
-run = run_model  # its name in version 0.2
+__getattr__ = moved(__name__, {"run": "keras_bert.tasks:run_model"})  # its name in version 0.2
 _NEEDED = ("name", "main", "output", "lite_outputs", "exported_outputs", "heads", "iterate", "example", "encode",
            "new_head", "loss_arguments", "answers", "answer_of", "exported_rows", "score", "record", "cells")
 T = TypeVar("T", bound=type[Task])

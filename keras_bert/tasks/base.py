@@ -13,6 +13,7 @@ from keras_bert.arguments import AggregationStrategy, Data, Length, Path, check_
 from keras_bert.data.batches import TextBatches, sorted_batches, token_batches
 from keras_bert.data.tables import Rows, open_data
 from keras_bert.errors import InputError, Option
+from keras_bert.lazy import warn_deprecated
 from keras_bert.text import Tokenizer
 from keras_bert.text.same import SameTexts
 from keras_bert.types import Encoder, Head, Tensor
@@ -259,7 +260,8 @@ class Task:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return self.inputs  # its name in version 0.2
+        warn_deprecated("Task.columns", "Task.inputs")  # its name in version 0.2
+        return self.inputs
 
     @property
     def inputs(self) -> tuple[str, ...]:

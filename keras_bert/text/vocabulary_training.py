@@ -12,15 +12,16 @@ import tokenizers
 
 from keras_bert.arguments import Count, Path, Share, as_list, check
 from keras_bert.errors import InputError, Option
-from keras_bert.files.paths import find_texts as find_texts
 from keras_bert.files.paths import reading
 from keras_bert.files.utf8 import LongLine, decode, read_lines
+from keras_bert.lazy import moved
 from keras_bert.text.rules import Rules
 from keras_bert.text.tokenizer import Normalizer
 from keras_bert.text.tokenizer_files import SPECIAL
 from keras_bert.text.vocabulary import CONTINUES, MAX_WORD_LENGTH, holds_hangul_syllables
 from keras_bert.text.wordpiece import BertTokenizer
 
+__getattr__ = moved(__name__, {"find_texts": "keras_bert.files.paths:find_texts"})  # as in version 0.2
 SPECIALS = tuple(SPECIAL.values())
 MAX_SIZE = 1_000_000  # the trainer reserves memory for this many tokens before it reads a word
 MAX_WORDS = 2_000_000  # maximum number of distinct words counted at a time; training on them takes under 3 GB

@@ -8,11 +8,13 @@ import keras
 import numpy as np
 
 from keras_bert.errors import InputError, Option
+from keras_bert.lazy import moved
 from keras_bert.training.checkpoints import ADVICE, Checkpoints, Progress
 from keras_bert.training.options import Options
 from keras_bert.training.prepare import Prepared
 from keras_bert.training.run import Run, TrainingLog, naming_full_memory, recorded_signals
-from keras_bert.training.run import enable_determinism as enable_determinism  # its place in version 0.2
+
+__getattr__ = moved(__name__, {"enable_determinism": "keras_bert.training:enable_determinism"})  # as in version 0.2
 
 
 class _Hooks(keras.callbacks.Callback):

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import safetensors
 
-from keras_bert.errors import InputError, first_line
+from keras_bert.errors import InputError, InputWarning, first_line
 from keras_bert.files.json_files import Record, read_object
 from keras_bert.files.paths import reading
 
@@ -142,6 +142,8 @@ def _open_tf(path: str) -> Tensors:
         with open_hdf5(path, "TFBert… model") as file:
             return _in_form(names[name], stored_array(file, names[name]))
 
+    warnings.warn(f"{path}: version 1.0 will not read it; to keep the model, write it again: keras-bert convert "
+                  "--format=huggingface", InputWarning, stacklevel=2)
     return Tensors(shapes, get)
 
 
