@@ -20,7 +20,7 @@ from keras_bert.weights.format import Weights
 from conftest import TINY, TINY_VOCABULARY
 
 KINDS = ["WordPiece", "unigram"]
-TEXT = "play playlist playlists lights\n오늘은 날씨가 좋다 오늘도 날씨는 좋다\nthe lichens, lichens of a lichen 뷁뷁 뷁\n"
+TEXT = "play playlist playlists\n오늘은 날씨가 좋다 오늘도 날씨는 좋다\nthe lichens, lichens of a lichen 뷁뷁 뷁\n"
 OLD = ["play some music", "turn on the light"]  # without new tokens
 
 

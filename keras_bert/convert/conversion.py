@@ -94,7 +94,7 @@ def convert(model: Path, output: Path,
         output: Folder to write.
         format: Format to write.
         config: bert_config.json, for weights without one.
-        vocab: Another vocab.txt, or a folder with another tokenizer of the same kind, as make-vocab --extend writes. The
+        vocab: Another vocab.txt, or a folder with a tokenizer of the same kind, as of make-vocab --extend. The
             rows of the word embeddings are mapped to its tokens.
         keep_tokens_of: Text files, one text per line, or glob patterns: keep the rows of the word embeddings of tokens
             that these use, of single characters and of special tokens. Default: all.
