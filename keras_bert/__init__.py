@@ -12,7 +12,7 @@ import pathlib
 from keras_bert import startup
 from keras_bert.lazy import importer, read_stub
 
-__version__ = "0.4.0.dev0"
+__version__ = "0.4.0"
 
 # In a wheel, `keras_bert.export` is inside the package; in a checkout, it is the top-level folder export/.
 if not pathlib.Path(__file__).with_name("export").exists():

@@ -43,8 +43,11 @@ from keras_bert.export import export_encoder, export_preprocessor, export_text_m
 from keras_bert.files.json_files import write_json
 from keras_bert.pretraining.examples import PretrainingSettings, make_pretraining_data
 from keras_bert.tasks import TASKS
+from keras_bert.text.unigram import UnigramTokenizer
 from keras_bert.training import make_optimizer
 from keras_bert.training.checkpoints import Checkpoints
+from keras_bert.weights import native
+from keras_bert.weights.format import Weights
 from keras_bert.weights.kinds import KINDS
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(
@@ -191,6 +194,18 @@ def write_with_rules(folder, rules):
     write_json(f"{folder}/tokenizer_config.json", settings | rules)
 
 
+def write_unigram(folder):
+    """Writes an encoder with a unigram model, of the words of `VOCABULARY` and of their characters."""
+    words = ["\u2581" + word for word in VOCABULARY[5:] if not word.startswith("##")]
+    letters = sorted({letter for word in VOCABULARY[5:] for letter in word.removeprefix("##")} | {"\u2581"})
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *words, *letters, "<mask>"]
+    scores = [0.0] * 4 + [-5 - number / 100 for number in range(len(words))] + [-12.0] * len(letters) + [0.0]
+    tokenizer = UnigramTokenizer(pieces, scores, ["<pad>", "<unk>", "<s>", "</s>", "<mask>"])
+    layer = keras_bert.BertLayer(CONFIG | {"vocab_size": len(pieces), "pad_token_id": 1})
+    os.mkdir(folder)
+    native.write(Weights.of(layer, tokenizer), folder)
+
+
 def write_pretrained(writer):
     """An unfinished run of `pretrain`, and the folder that it writes when it is continued."""
     settings = PretrainingSettings(24, dupe_factor=4, masking="dynamic")
@@ -255,6 +270,8 @@ def write_finetuned(writer):
         "tag": ([(list(words), list(tags)) for words, tags in tags], [TAGGED_TEXTS], {"max_length": 16}),
         "span": (questions, list(map(list, zip(*ASKED_QUESTIONS))),
                  {"max_length": 68, "doc_stride": 24, "dropout": None}),
+        "joint": ([{"words": words, "tags": tags, "label": "travel" if "book" in words else "other"}
+                   for words, tags in tags], [TAGGED_TEXTS], {"max_length": 16}),
         "choice": (choices, list(map(list, zip(*ASKED_CHOICES))), {"max_length": 16}),
     }
     models = {"intent": run("intent", **intent)} | {
@@ -273,6 +290,13 @@ def write_finetuned(writer):
     models["intent_rules"] = dataclasses.replace(model, task=dataclasses.replace(model.task, threshold=0.85))
     models["intent_rules"].save_settings("intent_rules")
     models["intent_windows"] = run("intent_windows", **intent | {"max_length": 12, "doc_stride": 4})
+    write_unigram("unigram")
+    models["intent_unigram"] = run("intent_unigram", model="unigram", **intent)
+    calibrated = dataclasses.replace(models["intent"].task, temperature=1.7, threshold=0.6)
+    models["intent_calibrated"] = dataclasses.replace(models["intent"], task=calibrated)
+    os.mkdir("intent_calibrated")
+    models["intent_calibrated"].save("intent_calibrated")
+    asked |= {"intent_unigram": [TEXTS], "intent_calibrated": [TEXTS]}
     # `finetune` takes no `units`: its tagger on features has 4.8 million weights.
     tagger = models["tag"]
     features = keras_bert.models.BertFeatureTagger(
@@ -306,7 +330,7 @@ def write_encoders(writer, pretrainer):
 
 def write_text_models(writer, bert, models, asked):
     """Raw-text SavedModels of each task and of the encoder; that of intents as a serving folder."""
-    names = {"tag": ["text"], "span": ["question", "context"], "choice": ["prompt", "choices"]}
+    names = {"tag": ["text"], "joint": ["text"], "span": ["question", "context"], "choice": ["prompt", "choices"]}
     for name, model in models.items():
         columns = asked[name]
         texts = dict(zip(names.get(model.task.name, ["text", "text_pair"]), columns))
@@ -353,7 +377,7 @@ def write_converted(writer):
                        "outputs": load_pretrained(read, model)(_arrays(inputs))}
             if os.path.exists(f"{path}/settings.json"):  # `predict` reads it too
                 tuned = keras_bert.FineTuned.load(path)
-                asked["columns"] = [TEXTS, SECOND_TEXTS][:len(tuned.task.columns)]
+                asked["columns"] = [TEXTS, SECOND_TEXTS][:len(tuned.task.inputs)]
                 answers["predictions"] = tuned.predict(*asked["columns"])
             writer.add(f"converted/{path}", [path], asked, answers)
 
