@@ -21,10 +21,10 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).parents[1]
 BUDGETS = {  # what: (at most, why as many)
-    "lines of code, keras_bert and export": (18_950, "release 0.3, SentencePiece, calibration, slots, students"),
-    "lines of docstrings, keras_bert and export": (4_480, "release 0.3, less 75"),
-    "lines of code, tests": (21_600, "release 0.3, less 948"),
-    "words, docs and READMEs": (38_500, "release 0.3, less 6,500"),
+    "lines of code, keras_bert and export": (19_070, "release 0.3, SentencePiece, calibration, slots, students, words of one's own"),
+    "lines of docstrings, keras_bert and export": (4_510, "release 0.3, less 45"),
+    "lines of code, tests": (21_760, "release 0.3, less 788"),
+    "words, docs and READMEs": (36_000, "release 0.3, less 9,000"),
     "pytest in `make test` / fixed work": (89, "0.55 of release 0.3"),
     ".ci/run / fixed work": (482, "0.55 of release 0.3"),
 }
