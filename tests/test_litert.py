@@ -231,7 +231,8 @@ def test_verify_notices_a_changed_bit_before_it_runs_the_model(intents_folder, t
     place = content.index(randomize(CASES["intent"][0](randomize(BertLayer(TINY)))).get_weights()[0].tobytes())
     content[place] ^= 1
     (folder / "model.tflite").write_bytes(content)
-    (folder / "more.txt").touch()
+    for name in (".DS_Store", "more.txt"):
+        (folder / name).touch()
     (folder / "tokenizer_config.json").unlink()
     assert run("verify", folder) == (1, [], [
         f"keras-bert: {folder}: model.tflite must be as it was exported; more.txt must be removed: it was added after "

@@ -66,7 +66,8 @@ def check_files(folder: Path, names: Collection[str] | None = None, added: bool 
                 problems.append(f"{name} must be as it was exported" + "; it is missing" * (not os.path.lexists(path)))
     # In LiteRT folders of version 0.3, settings.json has no digest.
     others = {*_files(folder)} - digests.keys() - {file, "settings.json"} if added else ()
-    problems += [f"{name} must be removed: it was added after the export" for name in others]
+    problems += [f"{name} must be removed: it was added after the export" for name in others
+                 if not os.path.basename(name).startswith(".")]  # as macOS adds them
     if problems:
         raise InputError(f"{os.fspath(folder)}: {'; '.join(sorted(problems))}; copy the folder again, export the model "
                          f"again, or remove {file} if the change is right")

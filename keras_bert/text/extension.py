@@ -37,8 +37,7 @@ def extend_vocabulary(tokenizer: Tokenizer, paths: Path | list[str] | list[Path]
         "vocab_size", vocab_size, f"from {own + 1} to {MAX_SIZE}, more than the {own} tokens of the vocabulary",
         own < vocab_size <= MAX_SIZE))
     counts, lines = count_words(files, tokenizer.rules, held_out, progress or (lambda line: None))
-    characters = [character.replace("##", tokenizer.continues)
-                  for character in characters_of(counts, tokenizer.rules, min_frequency)]
+    characters = characters_of(counts, tokenizer.rules, min_frequency, tokenizer.continues)
     new = [character for character in dict.fromkeys(characters) if character not in known]
     larger = tokenizer.extended({character: [] for character in new[:(vocab_size - own + 1) // 2]})
     spelled = {"".join(chr(_FIRST + index) for index in ids): count

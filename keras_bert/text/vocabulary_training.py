@@ -141,9 +141,10 @@ def _size(path: Path) -> int:
         return os.fstat(file.fileno()).st_size
 
 
-def characters_of(counts: Mapping[str, int], rules: Normalizer, min_frequency: int) -> list[str]:
+def characters_of(counts: Mapping[str, int], rules: Normalizer, min_frequency: int,
+                  continues: str = CONTINUES) -> list[str]:
     """Returns the tokens of one character, the most frequent first: itself and, unless the rules make it a word of its
-    own, "##" and the character."""
+    own, the one within words, which begins with `continues`."""
     occurrences: Counter[str] = Counter()
     for word, count in counts.items():
         for character in word:
@@ -152,7 +153,7 @@ def characters_of(counts: Mapping[str, int], rules: Normalizer, min_frequency: i
     tokens = []
     for character in sorted(frequent, key=lambda character: (-occurrences[character], character)):
         alone = len(rules.normalize(f"a{character}a").split()) > 1
-        tokens += [character] if alone else [character, CONTINUES + character]
+        tokens += [character] if alone else [character, continues + character]
     return tokens
 
 
