@@ -77,7 +77,7 @@ def configure(pipe: int) -> None:
 
 @dataclasses.dataclass
 class Entry:
-    """The log line of a request; the code that answers the request fills it in. See docs/operating.md for the fields."""
+    """The log line of a request; the code that answers the request fills it in. docs/operating.md has the fields."""
 
     method: str
     path: str
