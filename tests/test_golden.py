@@ -52,9 +52,18 @@ RUNS = {"finetune": finetune, "pretrain": pretrain}
 RENAMED = {"init_from": "model", "output_dir": "output", "out_of_scope": "out_of_scope_label", "data": "train"}
 
 
+BETWEEN = pytest.mark.slow("a file that neither the first nor the last version writes in this way")
+
+
 def of(*kinds):
     """The artifacts of some kinds, of all versions."""
     return [artifact for artifact in ARTIFACTS if artifact.split("/")[1] in kinds]
+
+
+def params(*kinds):
+    """The artifacts of some kinds; those of the versions between the first and the last are slow."""
+    return [artifact if artifact.split("/")[0] in (VERSIONS[0], VERSIONS[-1]) else pytest.param(artifact, marks=BETWEEN)
+            for artifact in of(*kinds)]
 
 
 def record(artifact):
@@ -148,7 +157,7 @@ def test_every_kind_is_there(version):
 
 
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")
-@pytest.mark.parametrize("artifact", of("finetuned", "litert"))
+@pytest.mark.parametrize("artifact", params("finetuned", "litert"))
 def test_folders_answer(unpacked, artifact, eager):
     inputs, answers = record(artifact)
     load = LiteModel.load if "/litert/" in artifact else FineTuned.load
@@ -157,7 +166,7 @@ def test_folders_answer(unpacked, artifact, eager):
 
 
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")
-@pytest.mark.parametrize("artifact", of("converted"))
+@pytest.mark.parametrize("artifact", params("converted"))
 def test_converted_folders_are_read(unpacked, artifact, eager):
     inputs, answers = record(artifact)
     source = open_source(unpacked(artifact) / inputs["path"])
@@ -169,7 +178,7 @@ def test_converted_folders_are_read(unpacked, artifact, eager):
     assert_answers(artifact, found, answers)
 
 
-@pytest.mark.parametrize("artifact", of("pretrained"))
+@pytest.mark.parametrize("artifact", params("pretrained"))
 def test_pretrained_folders_guess_words(unpacked, artifact, eager):
     inputs, answers = record(artifact)
     folder = unpacked(artifact) / inputs["path"]
@@ -179,7 +188,7 @@ def test_pretrained_folders_guess_words(unpacked, artifact, eager):
     assert_answers(artifact, {"guesses": guesses, "logits": logits}, answers)
 
 
-@pytest.mark.parametrize("artifact", of("keras_files"))
+@pytest.mark.parametrize("artifact", params("keras_files"))
 def test_keras_files_answer(unpacked, artifact, monkeypatch, eager):
     inputs, answers = record(artifact)
     monkeypatch.chdir(unpacked(artifact))  # a HubLayer's path is relative
@@ -196,7 +205,7 @@ def test_keras_files_answer(unpacked, artifact, monkeypatch, eager):
 
 
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")
-@pytest.mark.parametrize("artifact", of("runs"))
+@pytest.mark.parametrize("artifact", params("runs"))
 def test_unfinished_runs_continue(unpacked, artifact, monkeypatch, capsys, eager):
     """The weights are those of a run that was not interrupted; or, with other minor versions, the run is refused."""
     inputs, answers = record(artifact)
@@ -226,7 +235,7 @@ SLOW = pytest.mark.slow("a graph of an older version that TensorFlow alone canno
 
 # Compiled by XLA, an encoder is the plain one for a HubLayer, and each call takes a second.
 @pytest.mark.parametrize("artifact", [
-    artifact if artifact.endswith("/plain") else pytest.param(artifact, marks=SLOW)
+    artifact if artifact == f"{VERSIONS[-1]}/encoders/plain" else pytest.param(artifact, marks=SLOW)
     for artifact in of("encoders") if not artifact.endswith("/jit_compile")])
 def test_hub_layers_answer_and_train(unpacked, artifact):
     inputs, answers = record(artifact)
