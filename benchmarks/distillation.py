@@ -1,19 +1,20 @@
 """What does a student with fewer blocks lose, and what does it save?
 
-    python benchmarks/distillation.py --work=FOLDER [--task=clinc-hwu-176 --model=minilm --layers=3 --seeds=0,1,2
-        --unlabelled=FILE --download]
+    python benchmarks/distillation.py --work=FOLDER [--task=clinc-hwu-176 --model=minilm --layers=3 --epochs=6
+        --seeds=0,1,2 --unlabelled=8000 --download]
 
 For each seed, a teacher is fine-tuned with the settings of `task_scores.py`, which also says where the data come from.
 A student with `--layers` of its blocks learns from it (`finetune(teacher=…)`); another begins with the same blocks of
-the pretrained encoder, and learns from the labels alone, for as many epochs. All are exported to LiteRT with the tokens
-of the training file (`export litert --keep_tokens_of`), and answer the validation file. In `--work`, folders that
-exist already are used again.
+the pretrained encoder, and learns from the labels alone, for as many epochs. All are exported to LiteRT, the students
+with the tokens of the training texts alone (`export litert --keep_tokens_of`), and answer the validation file.
+`--unlabelled` texts are those of 3i4k that neither file has. In `--work`, folders that exist already are used again.
 
 The times are those of one text: the median in a loop, and after pauses of 0.2 s. ONNX Runtime runs the teacher of the
 first seed with the fast tokenizer of transformers; its score is that of a dense layer on the outputs of its encoder.
 """
 
 import pathlib
+import random
 import statistics
 import subprocess
 import sys
@@ -22,7 +23,8 @@ import time
 
 import numpy as np
 import ruler
-from task_scores import RUNS, files_of
+from real_texts import find
+from task_scores import RUNS, files_of, read_3i4k
 
 from keras_bert import FineTuned, LiteModel, find_pretrained
 from keras_bert.arguments import as_flags, not_none
@@ -32,7 +34,7 @@ from keras_bert.training import finetune
 from keras_bert.weights import native
 
 PAUSE, LOOP, PAUSES = 0.2, 100, 25
-EPOCHS, RATE = 6, 4e-4  # of the students
+RATE = 4e-4  # of the students
 
 
 def trained(path, **arguments):
@@ -48,6 +50,12 @@ def shallow(model, layers, path):
         path.mkdir()
         native.write(open_source(model).load("encoder")[0].with_blocks(layers), path)
     return path
+
+
+def unlabelled(count, known):
+    """Returns texts of 3i4k that are not known."""
+    texts = {text for text, _ in map(tuple, read_3i4k(find("intent/3i4k_ko/fci_train_val.txt")))} - known
+    return random.Random(1).sample(sorted(texts), count)
 
 
 def exported(folder, dtype, texts=None):
@@ -113,24 +121,28 @@ def onnx_row(teacher, valid, texts):
 
 
 def main():
-    given = ruler.parser(__doc__, work=str, task="clinc-hwu-176", model="minilm", layers=3, seeds=[0, 1, 2],
-                         unlabelled=None, download=False).parse_args()
+    given = ruler.parser(__doc__, work=str, task="clinc-hwu-176", model="minilm", layers=3, epochs=6, seeds=[0, 1, 2],
+                         unlabelled=0, download=False).parse_args()
     versions = ruler.describe("tensorflow", "keras", "ai-edge-litert", "onnxruntime", "transformers")
     run, work = RUNS[given.task], pathlib.Path(given.work)
     work.mkdir(exist_ok=True)
     train, valid = files_of(run, work, given.download)
-    texts = [example.text for example in TASKS[run.task].read(valid)]
+    known, texts = ([example.text for example in TASKS[run.task].read(path)] for path in (train, valid))
+    others = unlabelled(given.unlabelled, {*known, *texts}) if given.unlabelled else []
+    used, more = work / "texts.txt", work / "unlabelled.txt"
+    used.write_text("\n".join([*known, *others]), encoding="utf-8")
+    more.write_text("\n".join(others), encoding="utf-8")
     common = dict(train=train, valid=valid, task=run.task, batch_size=run.batch_size)
-    student = dict(epochs=EPOCHS, learning_rate=RATE)
+    student = dict(epochs=given.epochs, learning_rate=RATE)
     encoder, rows = shallow(find_pretrained(given.model), given.layers, work / "encoder"), []
     for seed in given.seeds:
         teacher = trained(work / f"teacher-{seed}", model=given.model, seed=seed, epochs=run.epochs,
                           learning_rate=run.learning_rate, **common)
         folders = {"teacher": teacher,
                    "student": trained(work / f"student-{seed}", teacher=teacher, layers=given.layers, seed=seed,
-                                      unlabelled=given.unlabelled, **common, **student),
+                                      unlabelled=more if others else None, **common, **student),
                    "without a teacher": trained(work / f"alone-{seed}", model=encoder, seed=seed, **common, **student)}
-        found = [row(f"{name}, {dtype}", exported(folder, dtype, None if name == "teacher" else train), valid, texts)
+        found = [row(f"{name}, {dtype}", exported(folder, dtype, None if name == "teacher" else used), valid, texts)
                  for name, folder in folders.items() for dtype in ("float32", "int8")]
         found += [onnx_row(teacher, valid, texts)] if seed == given.seeds[0] else []
         ruler.print_table(f"{given.task}, seed {seed}", found)

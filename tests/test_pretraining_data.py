@@ -1,6 +1,7 @@
 """`keras-bert make-pretraining-data`: from documents to TFRecords that either side reads."""
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -175,7 +176,8 @@ def test_each_duplicate_is_paired_and_masked_anew(text):
 def test_a_killed_worker_is_one_line_and_leaves_nothing(text):
     def kill(*_):
         for process in multiprocessing.active_children():
-            os.kill(process.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                os.kill(process.pid, signal.SIGKILL)
 
     with pytest.raises(InputError, match="^a worker process was killed, perhaps because memory ran out"):
         make(text, processes=2, progress=kill)
