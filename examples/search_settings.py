@@ -4,8 +4,8 @@
     python examples/search_settings.py --train=train.tsv --valid=valid.tsv --output=search --trials=20
 
 Each trial fine-tunes a model in OUTPUT. After each epoch, a trial is given up if its score is below the median of the
-trials before it. After an interruption, run the same command again: it continues the trial and the search. Choose among
-the trials by the validation file, and score the best model on other texts.
+trials before it. After an interruption, run the same command again, one process at a time: it continues the trial and
+the search. The scores are those of the validation file, so score the best model on other texts.
 """
 
 import argparse
@@ -26,18 +26,19 @@ import keras_bert
 class Report(keras.callbacks.Callback):
     """Tells Optuna the score of each epoch, and ends a trial that Optuna gives up."""
 
-    def __init__(self, trial, score):
+    def __init__(self, trial):
         super().__init__()
-        self.trial, self.score = trial, score
+        self.trial = trial
 
     def on_epoch_end(self, epoch, logs=None):
-        self.trial.report(logs[f"val_{self.score}"], epoch)
+        score, = (value for name, value in logs.items() if name.startswith("val_") and name != "val_loss")
+        self.trial.report(score, epoch)
         if self.trial.should_prune():
             raise optuna.TrialPruned
 
 
-def main(train, valid, encoder, task, score, epochs, trials, output):
-    output.mkdir(exist_ok=True)
+def main(train, valid, encoder, task, epochs, trials, output):
+    output.mkdir(parents=True, exist_ok=True)
 
     def run(trial):
         settings = {"learning_rate": trial.suggest_float("learning_rate", 2e-5, 1e-3, log=True),
@@ -48,12 +49,12 @@ def main(train, valid, encoder, task, score, epochs, trials, output):
         if not folder.exists():
             try:
                 keras_bert.finetune(train, valid, model=encoder, output=folder, task=task, epochs=epochs,
-                                    callbacks=[Report(trial, score)], **settings)
+                                    callbacks=[Report(trial)], **settings)
             except optuna.TrialPruned:
-                for unfinished in output.glob(f"{folder.name}*"):
-                    shutil.rmtree(unfinished)
+                shutil.rmtree(f"{folder}.checkpoints")
                 raise
-        return json.loads((folder / "metrics.json").read_text())[score]
+        metrics = json.loads((folder / "metrics.json").read_text())
+        return metrics[metrics["main"]]
 
     study = optuna.create_study(storage=f"sqlite:///{output}/study.db", study_name="settings", direction="maximize",
                                 load_if_exists=True)
@@ -63,7 +64,7 @@ def main(train, valid, encoder, task, score, epochs, trials, output):
     done = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED
     study.optimize(run, trials - len(study.get_trials(states=done)))
     for trial in sorted(study.get_trials(states=done[:1]), key=lambda trial: -trial.value):
-        print(f"{score} {trial.value:.4f}  {trial.user_attrs['folder']}")
+        print(f"{trial.value:.4f}  {trial.user_attrs['folder']}")
 
 
 if __name__ == "__main__":
@@ -73,7 +74,6 @@ if __name__ == "__main__":
     parser.add_argument("--output", required=True, type=pathlib.Path)
     parser.add_argument("--encoder", default="minilm")
     parser.add_argument("--task", default="intent")
-    parser.add_argument("--score", default="accuracy", help="a validation score of the task, as in metrics.json")
     parser.add_argument("--epochs", default=4, type=int)
     parser.add_argument("--trials", default=20, type=int)
     try:

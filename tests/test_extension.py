@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import itertools
+import unicodedata
 
 import numpy as np
 import pytest
@@ -12,7 +13,8 @@ from keras import ops
 from keras_bert.convert import convert
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
-from keras_bert.text import BertTokenizer, load_tokenizer
+from keras_bert.text import BertTokenizer, load_tokenizer, save_vocabulary
+from keras_bert.text.charsmap import STAND_INS
 from keras_bert.text.extension import extend_vocabulary
 from keras_bert.weights import native
 from keras_bert.weights.format import Weights
@@ -77,7 +79,7 @@ def test_convert_takes_the_folder(kind, path, run, tmp_path):
     status, lines, _ = run("make-vocab", f"--extend={model}", f"--input={path}", "--held_out=0.4",
                            f"--vocab_size={len(before.vocabulary) + 4}", f"--output={folder}")
     assert status == 0 and lines[0] == f"{folder}: {len(before.vocabulary) + 4} tokens, 4 of them new"
-    assert lines[1].endswith("; of 1 lines held out") and lines[2].startswith("new tokens ")
+    assert lines[1].startswith("new tokens         ") and lines[2] == "lines held out     1"
     after, report = load_tokenizer(folder), []
     convert(model, tmp_path / "larger", "keras_bert", vocab=folder, report=report.append)
     found = BertLayer.from_pretrained(tmp_path / "larger")
@@ -103,11 +105,49 @@ def test_joined_pieces_change_no_other(path):
         assert [part for index in after.ids([text])[0] for part in parts[index]] == before.ids([text])[0]
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "identity"])
+def test_words_of_a_list_become_tokens(kind, tmp_path):
+    """Whatever is at the line's end, and however long they are."""
+    words = ["currencies", "thrombocytopenia", "메서드에서", "playlist"]
+    (tmp_path / "text.txt").write_text("".join(f"{word}\r\n{word}\n" for word in words), encoding="utf-8")
+    before = test_unigram.tokenizer_of("identity", False) if kind == "identity" else tokenizer_of(kind)
+    after, _ = extend_vocabulary(before, tmp_path / "text.txt", len(before.vocabulary) + 99, held_out=0)
+    assert [len(after.tokenize(word)) for word in words] == [1] * 4
+    assert not {*after.vocabulary} & {*STAND_INS.values()}
+
+
+def test_characters_take_the_rows_that_words_leave(tmp_path):
+    (tmp_path / "text.txt").write_text(" ".join(3 * [chr(0x4e00 + number) for number in range(100)]), encoding="utf-8")
+    before = tokenizer_of("WordPiece")
+    after, _ = extend_vocabulary(before, tmp_path / "text.txt", len(before.vocabulary) + 90, held_out=0)
+    assert len(after.vocabulary) == len(before.vocabulary) + 90
+
+
+def test_the_weights_decide_how_texts_are_packed(tmp_path):
+    """An encoder with one segment type takes the words of a folder whose tokenizer numbers two texts, and is cut at
+    the same end as before."""
+    before = BertTokenizer(TINY_VOCABULARY, has_segments=False, truncation_side="left", max_length=20)
+    BertTokenizer([*TINY_VOCABULARY, "lichen"]).save(tmp_path)
+    (model := tmp_path / "model").mkdir()
+    native.write(Weights.of(BertLayer(dataclasses.replace(TINY, type_vocab_size=1)), before), model)
+    convert(model, tmp_path / "larger", "keras_bert", vocab=tmp_path)
+    found = load_tokenizer(tmp_path / "larger")
+    assert (found.has_segments, found.truncation_side, found.max_length) == (False, "left", 20)
+
+
+def test_texts_in_nfd_are_named(run, tmp_path):
+    (tmp_path / "text.txt").write_text(unicodedata.normalize("NFD", "한국말로 한국말로\n"), encoding="utf-8")
+    BertTokenizer(TINY_VOCABULARY, lower_case=False).save(tmp_path)
+    status, _, messages = run("make-vocab", f"--extend={tmp_path}", f"--input={tmp_path}/text.txt",
+                              f"--vocab_size={len(TINY_VOCABULARY) + 40}", f"--output={tmp_path}/out")
+    assert status == 0 and any("the texts are in NFD, as on macOS" in line for line in messages)
+
+
 @pytest.mark.parametrize("flags,message", [
     (("--vocab_size=60", "--lower_case"), "--lower_case, --strip_accents and --hangul must be left out with --extend: "
                                           "the rules are those of "),
     (("--vocab_size=3",), "vocab_size must be from "),
-    (("--vocab_size=900", "--min_frequency=99"), "no pair of tokens in a word occurs at least --min_frequency=99 ")])
+    (("--vocab_size=900", f"--min_frequency={10**30}"), "no pair of tokens in a word occurs at least --min_f")])
 def test_refusals(flags, message, run, path, tmp_path):
     BertTokenizer(TINY_VOCABULARY).save(tmp_path)
     status, _, [line] = run("make-vocab", f"--extend={tmp_path}", f"--input={path}", f"--output={tmp_path}/out", *flags)
@@ -119,3 +159,5 @@ def test_a_token_twice_or_with_a_space(line, found, tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*TINY_VOCABULARY, line]))
     with pytest.raises(InputError, match=rf"vocab.txt: line \d+: a token must .*; got '{line}', {found}"):
         BertTokenizer(tmp_path / "vocab.txt")
+    save_vocabulary([*TINY_VOCABULARY, "[hole 7]"], tmp_path / "vocab.txt")  # as this package names ids without a token
+    assert BertTokenizer(tmp_path / "vocab.txt").vocabulary[-1] == "[hole 7]"

@@ -19,7 +19,8 @@ def run(input: list[str], vocab_size: int, output: str, extend: str | None = Non
 
     Args:
         input: UTF-8 text files to train on, globs allowed: a.txt,wiki/*.txt.
-        vocab_size: Number of tokens in the vocabulary, the five special tokens included.
+        vocab_size: Number of tokens in the vocabulary: the five special tokens and, with --extend, those of the model
+            included.
         output: File to write, a vocab.txt. With --extend, a folder for --vocab of convert and make-pretraining-data.
         extend: Model, or folder with a tokenizer, to add tokens to. Its own tokens keep their ids, and its rules apply.
         lower_case: Lower-case the text. Korean has no case and does not need it.
@@ -55,10 +56,15 @@ def run(input: list[str], vocab_size: int, output: str, extend: str | None = Non
     count, rules = len(vocabulary.tokens), vocabulary.rules
     if count < vocab_size:
         print_error(f"the texts give only {count} of {vocab_size} tokens; use more text or a lower --min_frequency")
-    if sum(not is_normalized("NFC", token) for token in vocabulary.tokens) > count // 100 and not rules.strip_accents:
-        print_error("the texts are in NFD, as on macOS, so the vocabulary fits only such texts; convert them to NFC")
+    if not rules.strip_accents:
+        _warn_of_nfd(vocabulary.tokens)
     print(f"{output}: {count} tokens; lower_case={rules.lower_case}, strip_accents={rules.strip_accents}")
     print(vocabulary_training.format_report(vocabulary_training.report_vocabulary(vocabulary)))
+
+
+def _warn_of_nfd(tokens: list[str]) -> None:
+    if sum(not is_normalized("NFC", token) for token in tokens) > len(tokens) // 100:
+        print_error("the texts are in NFD, as on macOS, so the vocabulary fits only such texts; convert them to NFC")
 
 
 def _extend(model: str, paths: list[str], vocab_size: int, min_frequency: int, held_out: float, output: str,
@@ -76,5 +82,7 @@ def _extend(model: str, paths: list[str], vocab_size: int, min_frequency: int, h
         after.save(folder)
     if (count := len(after.vocabulary)) < vocab_size:
         print_error(f"the texts give only {count} of {vocab_size} tokens; use more text or a lower --min_frequency")
+    if not getattr(after.rules, "strip_accents", False):
+        _warn_of_nfd(after.vocabulary[len(before.vocabulary):])
     print(f"{output}: {count} tokens, {count - len(before.vocabulary)} of them new")
     print(describe(before, after, lines))

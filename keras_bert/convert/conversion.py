@@ -148,7 +148,8 @@ def convert(model: Path, output: Path,
                f"spell them, {weights.config.vocab_size - kept - spelled} from the mean of all")
         before, after = source.tokenizer, weights.tokenizer
         if before and after and after.rules != before.rules:
-            report(describe_casing(after.rules.lower_case))
+            report(f"texts are read by the rules of {vocab}" if os.path.isdir(vocab) else
+                   describe_casing(after.rules.lower_case))
     if texts is not None:
         weights = with_tokens_of(weights, texts, report)
     if max_position_embeddings is not None:
@@ -205,11 +206,12 @@ def _report_source(source: Source, weights: Weights, skipped: dict[str, str], mi
         return
     vocabulary = source.tokenizer.vocabulary
     if rest := config.vocab_size - len(vocabulary):
-        report(f"kept the last {rest} rows of the word embeddings, which have no token")
+        report(f"the last {rest} rows of the word embeddings have no token")
     if repeated := len(vocabulary) - len(set(vocabulary)):
         report(f"{repeated} tokens of the vocabulary are repeated; texts get the last id of each")
 
 
+_OF_WEIGHTS = "has_segments", "separators", "truncation_side", "max_length"  # of a tokenizer
 _POSITIONS = "bert.embeddings.position_embeddings.embeddings"
 
 
@@ -221,10 +223,14 @@ def with_vocabulary(weights: Weights, path: Path) -> tuple[Weights, int, int]:
     if old is None:
         raise InputError(f"{path}: another vocabulary needs the old one too; add the vocab.txt of the weights to their "
                          "folder")
+    if not os.path.exists(path):
+        raise InputError(f"{path}: must be a vocab.txt, or a folder with a tokenizer; there is none")
     tokenizer = load_tokenizer(path) if os.path.isdir(path) else wordpiece(old, f"{path}").with_vocabulary(path)
     if type(tokenizer) is not type(old):
         raise InputError(f"{path}: the tokenizer must be of the kind of the weights', with {old.files[0]}; this is "
                          f"{tokenizer.files[0]}")
+    for name in _OF_WEIGHTS:
+        setattr(tokenizer, name, getattr(old, name))
     known = set(old.vocabulary)
     spellings = old.spellings(tokenizer.vocabulary)
     kept = sum(token in known for token in tokenizer.vocabulary)

@@ -20,7 +20,7 @@ from keras_bert.text.tokenizer import Tokenizer
 from keras_bert.text.tokenizer_files import CONFIG, SPECIAL, TOKENIZER
 from keras_bert.text.unigram_files import SPACES
 
-_JOINED = 1e-3  # what a token that joins others scores above them, so that it replaces them and changes nothing else
+_JOINED = 1e-3  # what a token scores above the tokens that it joins, for each border, so that it replaces them
 UNKNOWN_PENALTY = 10.0  # what an unknown character scores below the worst piece
 
 
@@ -94,7 +94,7 @@ class UnigramTokenizer(Tokenizer):
 
     def extended(self, tokens: dict[str, list[int]]) -> "UnigramTokenizer":
         lowest = self.scores.min()
-        scores = [self.scores[ids].sum() + _JOINED if ids else lowest for ids in tokens.values()]
+        scores = [self.scores[ids].sum() + _JOINED * (len(ids) - 1) if ids else lowest for ids in tokens.values()]
         return self._with([*self.vocabulary, *tokens], [*self.scores.tolist(), *scores], self.hidden)
 
     def spellings(self, tokens: Iterable[str]) -> list[list[int]]:

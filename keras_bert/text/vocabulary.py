@@ -19,18 +19,19 @@ def load_vocabulary(path: Path) -> list[str]:
     """Reads a `vocab.txt` into a list of tokens in the order of their ids.
 
     Raises:
-        InputError: the file cannot be read or is not UTF-8; a token has white space in it, or occurs twice; or see
-            `check_vocabulary`.
+        InputError: the file cannot be read or is not UTF-8; a token occurs twice, or has white space in it and no
+            brackets around it; or see `check_vocabulary`.
     """
     tokens = read_tokens(path)
     check_vocabulary(path, tokens)
     lines: dict[str, int] = {}
     for line, token in enumerate(tokens, 1):
-        found = "it has white space" if len(token.split()) > 1 else (
+        is_hole = token.startswith("[") and token.endswith("]")  # see `read_tokenizer_files`
+        found = "it has white space" if len(token.split()) > 1 and not is_hole else (
             f"it is also in line {lines[token]}" if token in lines else "")
         if found:
-            raise InputError(f"{path}: line {line}: a token must have no white space, and occur once; got {token!r}, "
-                             f"{found}; rename one that no text needs to [unused{line}]")
+            raise InputError(f"{path}: line {line}: a token must occur once, and have no white space; got {token!r}, "
+                             f"{found}; to keep the other ids, put a name in brackets in its place: [line {line}]")
         lines[token] = line
     return tokens
 

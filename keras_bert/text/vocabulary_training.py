@@ -112,7 +112,8 @@ def count_words(paths: Sequence[Path], rules: Normalizer, share: float, progress
         if math.floor((number + 1) * share) > math.floor(number * share) and len(held_out) < MAX_HELD_OUT:
             held_out.append(line)
             continue
-        counts.update([word for word in rules.normalize(line).split() if len(word) <= MAX_WORD_LENGTH])
+        words = rules.normalize(line.rstrip("\r\n")).split()  # some rules take line breaks for parts of words
+        counts.update([word for word in words if len(word) <= MAX_WORD_LENGTH])
         if len(counts) > MAX_WORDS:
             rare = sorted(counts.values())[len(counts) // 2]
             counts = Counter({word: count - rare for word, count in counts.items() if count > rare})
@@ -170,7 +171,7 @@ def merge(counts: Mapping[str, int], first: list[str], size: int, min_frequency:
     # The first are passed as special tokens, which the trainer numbers in the given order. It would number other
     # characters in the random order of a hash map, and it uses these numbers to break ties between pairs.
     trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=size, min_frequency=math.ceil(min_frequency / scale), show_progress=False,
+        vocab_size=size, min_frequency=min(math.ceil(min_frequency / scale), 2**32), show_progress=False,
         special_tokens=first, limit_alphabet=size, **options)
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()

@@ -143,7 +143,7 @@ def _open_tf(path: str) -> Tensors:
             return _in_form(names[name], stored_array(file, names[name]))
 
     warnings.warn(f"{path}: version 1.0 will not read it; to keep the model, write it again: keras-bert convert "
-                  "--format=huggingface", InputWarning, stacklevel=2)
+                  "--format=huggingface --model=… --output=…", InputWarning, stacklevel=2)
     return Tensors(shapes, get)
 
 
