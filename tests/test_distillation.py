@@ -80,6 +80,7 @@ def test_the_loss_is_that_of_the_teacher_at_temperature_2_and_that_of_the_labels
     assert found == pytest.approx((of_teacher / 2 + of_labels / 2).mean(), rel=1e-4)
 
 
+@pytest.mark.slow("a logit of another label")
 def test_targets_are_the_teachers_logits_and_the_labels_in_the_students_order(teacher, intents, unlabelled, tmp_path):
     student = prepared(train=intents[0], valid=intents[1], teacher=teacher, layers=1, unlabelled=str(unlabelled),
                        output=str(tmp_path / "new"))
@@ -96,6 +97,7 @@ def test_targets_are_the_teachers_logits_and_the_labels_in_the_students_order(te
     assert any("unlabelled texts that are also validation texts: 1:" in line for line in student.lines)
 
 
+@pytest.mark.slow("a row of the head of another label")
 def test_a_teacher_may_have_its_labels_in_another_order(teacher, intents, tmp_path):
     model = FineTuned.load(teacher)
     changed = dataclasses.replace(model.task, labels=["music", "light"])
@@ -132,6 +134,7 @@ def test_it_resumes_exactly_and_only_with_the_same_teacher(teacher, intents, unl
         fit(str(tmp_path / "other"), **arguments)
 
 
+@pytest.mark.slow("a loss that the card does not say")
 @pytest.mark.usefixtures("eager")
 def test_the_card_says_what_the_student_lost(teacher, intents, unlabelled, tmp_path):
     finetune(*intents, teacher=teacher, layers=1, unlabelled=unlabelled, output=tmp_path / "student", epochs=1,
@@ -150,6 +153,7 @@ def test_the_card_says_what_the_student_lost(teacher, intents, unlabelled, tmp_p
     assert "--teacher=" in card and "--model=" not in card[card.index("## Training"):]
 
 
+@pytest.mark.slow("a target of another window")
 @pytest.mark.usefixtures("eager")
 def test_several_labels_in_windows(tmp_path):
     task = TASKS["multilabel"](8, labels=["a", "b"], doc_stride=4)

@@ -174,6 +174,7 @@ def test_several_texts_per_example_are_embedded_as_single_ones(bert, layout):
     np.testing.assert_array_equal(numpy(model(grouped)), numpy(model(inputs)).reshape(2, 3, -1))
 
 
+@pytest.mark.slow("a pair of texts with other labels")
 def test_pairs_of_labelled_texts():
     labels = np.array([2, 0, 1, 0, 0, 2, 2, 2])  # the text of label 1 has no other of its label
     batches = LabelPairBatches([[([i, i + 9], 2)] for i in range(8)], 0, labels)

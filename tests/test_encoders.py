@@ -334,6 +334,7 @@ def write_one_segment(folder):
     return folder
 
 
+@pytest.mark.slow("a segment that an encoder does not have")
 def test_pairs_have_one_segment(tmp_path, eager):
     """Tokenizer, preprocessor and raw-text model; type id 1 is refused."""
     folder = write_one_segment(tmp_path / "model")

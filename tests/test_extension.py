@@ -68,6 +68,7 @@ def test_the_new_tokens_join_the_most_frequent_pairs(kind, path):
         assert after.ids([text]) == before.ids([text])
 
 
+@pytest.mark.slow("a row that is not its token's")
 @pytest.mark.parametrize("kind", KINDS)
 def test_convert_takes_the_folder(kind, path, run, tmp_path):
     """The vectors of texts without new tokens are the same to the bit; a new token's row is the mean of its parts'."""

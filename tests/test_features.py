@@ -126,6 +126,7 @@ def test_the_tagger_has_the_width_of_the_paper(bert):
         (4 * 16, 4 * 384), (768, 4 * 384), (768, 3)]
 
 
+@pytest.mark.slow("an encoder that learns though it is frozen")
 @pytest.mark.usefixtures("eager")
 def test_the_encoder_stays_and_the_rest_learns(bert):
     model = randomize(BertFeatureTagger(bert, 3, "weighted-all", units=7, dropout=0.0))
@@ -159,6 +160,7 @@ def test_keras_file_round_trip(make, bert, tmp_path):
     np.testing.assert_array_equal(numpy(again(INPUTS)), numpy(model(INPUTS)))
 
 
+@pytest.mark.slow("a head that Keras cannot rebuild")
 def test_in_a_functional_model(bert):
     model = randomize(BertFeatureTagger(bert, 3, units=7))
     tensors = {key: keras.Input((5,), dtype="int32", name=key) for key in INPUTS}

@@ -151,6 +151,7 @@ def kill_at_each_step(folder, name, late):
     assert kills >= 8 and moved_back == {"folder": 5}.get(name, 0), (name, late, kills, moved_back)
 
 
+@pytest.mark.slow("a file that a kill leaves half-written")
 def test_a_kill_at_any_step(tmp_path):
     run_python(f"""import itertools, pathlib, test_files
 for name, late in itertools.product(test_files.CASES, [False, True]):

@@ -96,6 +96,7 @@ def test_same_seed_same_model(tmp_path, pretrained_once, trained_once, intents):
     assert any((one != two).any() for one, two in zip(first, other))
 
 
+@pytest.mark.slow("windows of another text")
 @pytest.mark.usefixtures("eager")
 def test_pairs_of_long_texts_in_place_of_something_else(tmp_path, pretrained):
     """All heads of a text of 512 tokens would take 10 GB as a picture, and 100 MB in metrics.json."""

@@ -207,6 +207,7 @@ def test_embeddings_are_those_of_sentence_transformers(embedder, tmp_path, name,
     np.testing.assert_allclose(FineTuned.load(tmp_path / "model").predict(TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.slow("a runtime that cuts at the other end")
 @pytest.mark.usefixtures("eager")
 @pytest.mark.parametrize(("case", "output"), [("pairs", "score"), ("mean", "embedding")])
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")

@@ -204,6 +204,7 @@ def test_keras_files_answer(unpacked, artifact, monkeypatch, eager):
     assert_answers(artifact, {"outputs": before, "loss": loss, "outputs_after_a_step": after}, answers)
 
 
+@pytest.mark.slow("a checkpoint that was written before")
 @pytest.mark.filterwarnings("ignore:texts cut at max_length")
 @pytest.mark.parametrize("artifact", params("runs"))
 def test_unfinished_runs_continue(unpacked, artifact, monkeypatch, capsys, eager):

@@ -74,6 +74,7 @@ def test_starts_with_the_exported_weights_and_answers(path, source):
         np.testing.assert_array_equal(theirs, wanted)
 
 
+@pytest.mark.slow("dropout that is equal in all steps")
 def test_dropout_follows_the_seed_of_keras_while_the_layer_is_trainable(path, monkeypatch):
     encoder = tf.saved_model.load(path)
     monkeypatch.setattr(tf.saved_model, "load", lambda _: encoder)  # it takes longer than the layers
@@ -143,6 +144,7 @@ def answers(model):
     return keras.ops.convert_to_numpy(model(list(random_inputs(2, 5).values())))
 
 
+@pytest.mark.slow("a graph that a file brings along")
 def test_safe_mode_refuses_the_graph_of_others(moved, tmp_path, monkeypatch):
     model, wanted = moved
     calls = [lambda: keras.saving.load_model("model.keras"), lambda: keras.models.clone_model(model),
@@ -159,6 +161,7 @@ def test_safe_mode_refuses_the_graph_of_others(moved, tmp_path, monkeypatch):
     np.testing.assert_array_equal(answers(loaded), wanted)
 
 
+@pytest.mark.slow("a path that depends on the folder of a process")
 def test_a_file_finds_its_saved_model_by_the_absolute_path(moved, tmp_path, monkeypatch):
     """A file of version 0.1 holds the path as it was passed to the layer."""
     with zipfile.ZipFile("model.keras") as new, zipfile.ZipFile("old.keras", "w") as old:

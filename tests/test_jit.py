@@ -80,6 +80,7 @@ def lowered_for_gpu(call, *inputs):
 THROUGH_THE_HOST = {"infeed", "outfeed", "send", "recv", "custom-call"}
 
 
+@pytest.mark.slow("an operation that a GPU does not have")
 def test_lowered_for_gpu_nothing_goes_through_the_host(source):
     module = EncoderModule(source, "float32", jit_compile=True)
     inputs = [tf.constant(value) for value in random_inputs(2, 5).values()]

@@ -183,6 +183,7 @@ def test_texts_are_cut_on_the_right_alone():
         Joint(16, LABELS, TAGS).check_tokenizer(tokenizer)
 
 
+@pytest.mark.slow("two losses that do not go together")
 def test_it_learns_and_its_folder_answers(pretrained, tmp_path):
     tuned = finetune(ROWS * 12, ROWS, model=pretrained, output=tmp_path / "model", task="joint", epochs=12,
                      batch_size=4, learning_rate=5e-3)
@@ -226,6 +227,7 @@ def test_names_must_be_as_many_as_the_head_has_classes(joint, file, change, mess
         LiteModel.load(folder)
 
 
+@pytest.mark.slow("an output that another task has, too")
 def test_a_saved_model_without_settings_is_known_by_its_outputs(tmp_path):
     folder = shutil.copytree(zoo.saved_model("joint"), tmp_path / "joint")
     shutil.rmtree(folder / "assets.extra")

@@ -102,6 +102,7 @@ def without_backend(*arguments):
     return process
 
 
+@pytest.mark.slow("an import of TensorFlow that a command does not need")
 def test_commands_run_without_tensorflow(intents_folder, tmp_path):
     data = tmp_path / "data.tsv"
     data.write_text("text\tlabel\nplay some music\ta\nstop\tb\n")

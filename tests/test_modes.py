@@ -316,6 +316,7 @@ def test_pretrained_weights_under_lora(bert, tmp_path):
 class TestAsKerasTestsItsOwn(TestCase):
     """Keras's own checklist: config, build, symbolic and eager calls, a training step, mixed precision."""
 
+    @pytest.mark.slow("a rule of Keras for layers")
     def test_bert_layer(self):
         for layout in ("padded", "unpadded") if kernels.BACKEND == "tensorflow" else ("padded",):
             self.run_layer_test(

@@ -260,6 +260,7 @@ def trained(pretrained_once, tmp_path_factory):
     return folder / "model", folder / "train.csv"
 
 
+@pytest.mark.slow("a setting that a folder loses")
 def test_a_folder_keeps_thresholds_and_columns(trained, run, eager):
     folder, data = trained
     written = json.loads((folder / "settings.json").read_text())

@@ -147,6 +147,7 @@ def test_matrix_holds_shares_of_the_true_class(checked_draw, monkeypatch):
     assert numbers() == sorted(["100", "<1", "100"])
 
 
+@pytest.mark.slow("a picture that depends on the run")
 def test_pictures_depend_on_the_metrics_alone(tmp_path):
     def drawn(labels):
         paths = draw(make_metrics(labels), tmp_path, FINE_TUNING)

@@ -201,6 +201,7 @@ def test_corrupt_records(run, command, examples, tmp_path):
     assert "corrupt_records 1" in output
 
 
+@pytest.mark.slow("a record that another program wrote")
 @pytest.mark.usefixtures("eager")
 def test_an_example_of_another_length(run, command, examples, tmp_path):
     records = [record.numpy() for record in tf.data.TFRecordDataset(sorted(map(str, examples.glob("*.tfrecord"))))]

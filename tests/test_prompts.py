@@ -74,6 +74,7 @@ def test_settings_that_are_wrong(settings, message):
         Embed(16, **settings)
 
 
+@pytest.mark.slow("a prompt that is dropped in silence")
 def test_what_cannot_apply_a_prompt_says_so(model, exported, bert):
     with pytest.raises(InputError, match="prompt_name must be one of query, document, passage, other; got 'none'"):
         model.predict(TEXTS, prompt_name="none")
@@ -103,6 +104,7 @@ def test_texts_that_are_cut_have_the_prompt(model):
     np.testing.assert_array_equal(graph(tf.constant(TEXTS)), graph.serve(tf.constant(TEXTS))["embedding"])
 
 
+@pytest.mark.slow("a form of a model without the prompt")
 @pytest.mark.filterwarnings("ignore:texts cut")
 def test_every_form_of_a_model_puts_the_prompt_before_texts_and_windows(exported):
     saved, model, texts = exported._saved_model, zoo.make("prompts"), ["turn off the lamp", "", "the light off " * 9]
@@ -200,6 +202,7 @@ def test_a_text_that_is_query_and_document_has_two_vectors(tokenizer):
     assert Embed(20).score(encoded, vectors)["mrr_at_10"] == 1
 
 
+@pytest.mark.slow("a prompt that training does not see")
 def test_finetune_keeps_prompts_and_normalizes(folder, pretrained_once, tmp_path):
     rows = [("play music", "some song"), ("turn the light off", "the lamp"), ("book a flight", "two")] * 2
     options = {"task": "embed", "epochs": 1, "batch_size": 3, "learning_rate": 0.01}

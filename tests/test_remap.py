@@ -168,6 +168,7 @@ def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
         np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.slow("a row that is not its token's")
 @pytest.mark.parametrize("kind", ["WordPiece", "unigram"])
 def test_the_tokens_of_texts_are_kept(kind, tmp_path, monkeypatch):
     """Their vectors are the same to the bit. Every twentieth line is held out, until there are enough."""

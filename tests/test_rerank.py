@@ -180,6 +180,7 @@ def test_no_negative_is_the_query_or_a_positive_of_any_file_in_other_letters(emb
     assert NegativeMiner(embedder[1]).add([rows], cased) == [rows]
 
 
+@pytest.mark.slow("a negative that is relevant")
 def test_training_with_mined_negatives(embedder, pretrained_once, tmp_path):
     def train():
         return finetune(rows * 2, rows, model=pretrained_once, output=tmp_path / "out", task="rerank", epochs=1,
@@ -258,6 +259,7 @@ def test_folders_of_every_version_of_the_library(tmp_path, config, library_confi
     assert source.settings | settings == source.settings
 
 
+@pytest.mark.slow("an activation that a conversion loses")
 def test_convert_says_keeps_and_replaces_the_activation(embedder, tmp_path):
     folder = without_activation(tmp_path / "folder")
     convert(folder, tmp_path / "model", "keras_bert", activation_fn="identity")

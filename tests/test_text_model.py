@@ -51,12 +51,14 @@ def test_pairs_are_cut_as_in_training(tuned, tokenizer):
         answer(tf.constant(["a"]), tf.constant(["b", "c"]))
 
 
+@pytest.mark.slow("a default that the task has, too")
 def test_none_as_an_option_leaves_out_what_the_task_has(tuned, tmp_path):
     tuned.export(tmp_path / "out", threshold=None)
     assert tuned.task.threshold and "in_scope" not in zoo.loaded(str(tmp_path / "out")).signatures[
         "serving_default"].structured_outputs
 
 
+@pytest.mark.slow("a description that another program wrote")
 def test_a_damaged_description_is_refused_or_left_out(exported, run, tmp_path):
     mark = zoo.copy(exported, tmp_path / "copy") / "assets.extra/keras_bert_row_wise.json"
     change_json(mark, display="constructor")

@@ -174,6 +174,7 @@ def test_what_is_no_saved_model(tmp_path, broken):
                 load(path)
 
 
+@pytest.mark.slow("a rule of raw-text models that is not checked")
 @pytest.mark.parametrize("factor,of_line_1", [(1, PASSED), (float("nan"), FAILED)])
 def test_a_raw_text_model(tmp_path, factor, of_line_1):
     module = Embedder(tf.float32)

@@ -205,6 +205,7 @@ def operations_of_variables(path):
             and node.attr["T"].type == tf.resource.as_datatype_enum]
 
 
+@pytest.mark.slow("an operation that short texts do not need")
 def test_an_export_runs_no_more_than_it_needs_for_a_short_text():
     assert not operations_of_variables(zoo.saved_model("prompts"))
 
