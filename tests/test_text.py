@@ -125,7 +125,7 @@ def test_other_kinds_are_refused_where_only_wordpiece_fits():
     methods = dict.fromkeys(Tokenizer.__abstractmethods__)
     other = object.__new__(type("Other", (Tokenizer,), methods | {"files": ("tokenizer.json",)}))
     users = [FORMATS[name].rules for name in ("tf1", "garden", "hub", "kerashub")]
-    for use in (*users, lambda other: with_vocabulary(types.SimpleNamespace(tokenizer=other), "vocab.txt")):
+    for use in (*users, lambda other: with_vocabulary(types.SimpleNamespace(tokenizer=other), __file__)):
         with pytest.raises(InputError, match="^.*: the vocabulary must be one of WordPiece; this is tokenizer.json$"):
             use(other)
     assert why_not(Embed(16), other) == "it reads vocabularies of WordPiece only"

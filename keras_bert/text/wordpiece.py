@@ -71,7 +71,10 @@ class BertTokenizer(Tokenizer):
     @classmethod
     def from_folder(cls, folder: Path) -> "BertTokenizer":
         """Reads a folder, see `load_tokenizer`. Raises an InputError also if its tokenizer is of another kind."""
-        return wordpiece(load_tokenizer(folder), os.fspath(folder))
+        if not isinstance(tokenizer := load_tokenizer(folder), BertTokenizer):
+            raise InputError(f"{os.fspath(folder)}: the vocabulary must be one of WordPiece; this is "
+                             f"{tokenizer.files[0]}; use keras_bert.text.load_tokenizer, which reads both kinds")
+        return tokenizer
 
     def with_normalization(self, normalization: str | None) -> Self:
         other = copy.copy(self)
