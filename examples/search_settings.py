@@ -76,7 +76,10 @@ if __name__ == "__main__":
     parser.add_argument("--task", default="intent")
     parser.add_argument("--epochs", default=4, type=int)
     parser.add_argument("--trials", default=20, type=int)
+    optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would print a traceback for an error of the first trial
     try:
         main(**vars(parser.parse_args()))
     except keras_bert.InputError as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
+    except KeyboardInterrupt as error:
+        parser.exit(130, f"{parser.prog}: {error}\n")

@@ -3,6 +3,7 @@
 import collections
 import dataclasses
 import itertools
+import shutil
 import unicodedata
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import test_unigram
 from keras import ops
 
+from keras_bert import FineTuned
 from keras_bert.convert import convert
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
@@ -19,6 +21,7 @@ from keras_bert.text.extension import extend_vocabulary
 from keras_bert.weights import native
 from keras_bert.weights.format import Weights
 
+import zoo
 from conftest import TINY, TINY_VOCABULARY
 
 KINDS = ["WordPiece", "unigram"]
@@ -162,3 +165,14 @@ def test_a_token_twice_or_with_a_space(line, found, tmp_path):
         BertTokenizer(tmp_path / "vocab.txt")
     save_vocabulary([*TINY_VOCABULARY, "[hole 7]"], tmp_path / "vocab.txt")  # as this package names ids without a token
     assert BertTokenizer(tmp_path / "vocab.txt").vocabulary[-1] == "[hole 7]"
+
+
+def test_a_token_twice_in_a_folder(tmp_path):
+    """One more line moves the ids of all that follow."""
+    folder = zoo.copy(zoo.finetuned(), tmp_path / "model")
+    BertTokenizer([*TINY_VOCABULARY[:20], *TINY_VOCABULARY[19:]]).save(tmp_path)
+    with pytest.raises(InputError, match=r"line 21: a token must .*, it is also in line 20; "):
+        convert(folder, tmp_path / "out", "keras_bert", vocab=tmp_path)
+    shutil.copy(tmp_path / "vocab.txt", folder)
+    with pytest.raises(InputError, match=rf"must have at most {TINY.vocab_size} tokens, the model's; got "):
+        FineTuned.load(folder)

@@ -304,6 +304,22 @@ def test_a_damaged_file_is_one_line(config, message, tmp_path):
         load_model(tmp_path)
 
 
+def test_a_changed_byte_is_one_line(tmp_path):
+    head(BertLayer(TINY)).save(path := tmp_path / "model.keras")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"^{path}: the weights cannot be read: .*$"):
+        load_model(tmp_path)
+
+
+@pytest.mark.filterwarnings("ignore:.*head in these weights:keras_bert.errors.InputWarning")
+def test_pretrained_models_have_names(bert, tmp_path):
+    folder = write_huggingface(tmp_path / "bert", bert)
+    assert BertLayer.from_pretrained(folder, name="mine").name == "mine"
+    assert BertFeatures.from_pretrained(folder, features="last", name="other").name == "other"
+
+
 @pytest.mark.filterwarnings("ignore:.*head in these weights:keras_bert.errors.InputWarning")
 def test_pretrained_weights_under_lora(bert, tmp_path):
     folder = write_huggingface(tmp_path / "bert", bert)

@@ -19,7 +19,8 @@ from keras_bert.files.paths import find_texts
 from keras_bert.text import Tokenizer, load_tokenizer
 from keras_bert.text.samples import of_tokens, sample_inputs
 from keras_bert.text.tokenizer_files import describe_casing, other_vocabulary
-from keras_bert.text.wordpiece import wordpiece
+from keras_bert.text.vocabulary import check_tokens
+from keras_bert.text.wordpiece import BertTokenizer, wordpiece
 from keras_bert.weights.format import Format, Source, Weights
 from keras_bert.weights.kinds import ENCODER, KINDS, OF_TOKENS
 from keras_bert.weights.loading import FORMATS, with_labels
@@ -229,6 +230,8 @@ def with_vocabulary(weights: Weights, path: Path) -> tuple[Weights, int, int]:
     if type(tokenizer) is not type(old):
         raise InputError(f"{path}: the tokenizer must be of the kind of the weights', with {old.files[0]}; this is "
                          f"{tokenizer.files[0]}")
+    if isinstance(tokenizer, BertTokenizer):
+        check_tokens(path, tokenizer.vocabulary)
     for name in _OF_WEIGHTS:
         setattr(tokenizer, name, getattr(old, name))
     known = set(old.vocabulary)

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 from keras_bert import kernels
 from keras_bert.arguments import Path
+from keras_bert.errors import InputError
 from keras_bert.export import export_litert, export_text_model
 from keras_bert.export.litert import default_task
 from keras_bert.files.atomic import atomic_folder
@@ -56,7 +57,11 @@ class FineTuned(TaskModel):
         task, columns = read_settings(folder)
         with at(folder):
             check_names(model, task.named, vars(task))
-        return cls(model, load_tokenizer(folder), task, columns)
+        tokenizer, rows = load_tokenizer(folder), model.bert.config.vocab_size
+        if (tokens := len(tokenizer.vocabulary)) > rows:
+            raise InputError(f"{folder}: its vocabulary must have at most {rows} tokens, the model's; got "
+                             f"{tokens}; copy the folder again")
+        return cls(model, tokenizer, task, columns)
 
     def export(self, path: Path, **options: Any) -> None:
         """Writes a SavedModel that takes strings and returns the model's answers, and needs only TensorFlow:

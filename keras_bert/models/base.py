@@ -3,6 +3,7 @@
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -30,7 +31,7 @@ class BertTask(FreezableLayer, keras.Model):
         self._frozen = tuple(frozen)
 
     @classmethod
-    def from_pretrained(cls, name: Path, **kwargs: Any) -> Self:
+    def from_pretrained(cls, name: Path, /, **kwargs: Any) -> Self:
         """Loads a pretrained encoder with this head, see `load_pretrained`."""
         from keras_bert.weights import load_pretrained  # imported here, as weights imports models
 
@@ -147,7 +148,7 @@ def load_model(folder: Path, **changes: Any) -> BertTask:
         raise InputError(f"{path}: its model cannot be made: {first_line(error)}") from None
     try:
         keras.saving.load_weights(model, path)
-    except (ValueError, KeyError, OSError) as error:
+    except (ValueError, KeyError, OSError, zipfile.BadZipFile, zlib.error) as error:
         raise InputError(f"{path}: the weights cannot be read: {first_line(error)}") from None
     return model
 

@@ -24,6 +24,12 @@ def load_vocabulary(path: Path) -> list[str]:
     """
     tokens = read_tokens(path)
     check_vocabulary(path, tokens)
+    check_tokens(path, tokens)
+    return tokens
+
+
+def check_tokens(path: Path, tokens: Iterable[str]) -> None:
+    """Raises an InputError that names the line of a token that no text gets: it occurs twice, or has white space."""
     lines: dict[str, int] = {}
     for line, token in enumerate(tokens, 1):
         is_hole = token.startswith("[") and token.endswith("]")  # see `read_tokenizer_files`
@@ -33,7 +39,6 @@ def load_vocabulary(path: Path) -> list[str]:
             raise InputError(f"{path}: line {line}: a token must occur once, and have no white space; got {token!r}, "
                              f"{found}; to keep the other ids, put a name in brackets in its place: [line {line}]")
         lines[token] = line
-    return tokens
 
 
 def read_tokens(path: Path) -> list[str]:

@@ -62,7 +62,8 @@ def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: b
     return source
 
 
-def load_pretrained(name: Path | Source, model: Callable = BertLayer, config: Path | None = None, **kwargs: Any) -> Any:
+def load_pretrained(name: Path | Source, /, model: Callable = BertLayer, config: Path | None = None,
+                    **kwargs: Any) -> Any:
     """Returns a model with pretrained weights of any format.
 
     `load_pretrained("path/to/folder", BertClassifier, num_classes=3, dtype="mixed_bfloat16")`
