@@ -77,9 +77,9 @@ def main():
                          learning_rate=settings.learning_rate, seed=seed)
             tuned = FineTuned.load(folder)
             tokens = statistics.mean(map(len, tuned.tokenizer.ids([example.text for example in examples])))
-            rows.append({"encoder": name, "seed": seed, "tokens_per_text": tokens, **tuned.evaluate(valid)})
+            rows.append({"library": name, "seed": seed, "tokens_per_text": tokens, **tuned.evaluate(valid)})
     ruler.print_table(f"{given.task}, {given.per_label} texts per label, means", [
-        {"encoder": name} | {key: statistics.mean(row[key] for row in rows if row["encoder"] == name)
+        {"library": name} | {key: statistics.mean(row[key] for row in rows if row["library"] == name)
                              for key in ("tokens_per_text", "accuracy")} for name in encoders])
     ruler.finish("own_words", versions, given, rows)
 
