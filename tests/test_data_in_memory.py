@@ -143,7 +143,7 @@ def test_a_dataset_of_hugging_face_reads_as_its_names_do(tmp_path):
     assert read("choice", choices, {}) == read("choice", [("he", ["sits", "runs"], 1)], {})
 
 
-@pytest.mark.slow("a cell that files and memory read otherwise")
+@pytest.mark.slow("a cell that files and memory read differently")
 @pytest.mark.usefixtures("eager")
 def test_finetune_learns_the_same_from_memory_as_from_a_file(tmp_path, pretrained_once, trained_once, intents):
     train, valid = (pandas.read_csv(path, sep="\t") for path in intents)

@@ -118,7 +118,7 @@ def scores(count):
 HIDDEN = 5
 
 
-@pytest.mark.slow("an output of windows that the graph joins otherwise")
+@pytest.mark.slow("an output of windows that the graph joins differently")
 @pytest.mark.parametrize(("task", "model", "tokenizer"), [
     (Intent(LENGTH, LABELS, threshold=0.6, temperature=1.7), scores(len(LABELS)), TOKENIZER),
     (Regress(LENGTH, pairs=True), scores(1), XLM_R),
@@ -132,7 +132,7 @@ def test_outputs_of_whole_texts(task, model, tokenizer):
     assert len(decoder(task, model, tokenizer)(*columns)) == len(texts)
 
 
-@pytest.mark.slow("an entity that the graph finds otherwise")
+@pytest.mark.slow("an entity that the graph finds differently")
 @pytest.mark.parametrize(("labels", "options"), [
     (LABELS, {"unit": "character", "doc_stride": 4, "max_windows": 2}),
     (["O", "PER", "B-곳", "LABEL_3", "I-LABEL_3"], {"unit": "word", "max_windows": 3})])
@@ -152,7 +152,7 @@ def test_entities(labels, options, monkeypatch):
     assert any(" " in text for text in found) and any("한" <= text[0] <= "힣" for text in found)
 
 
-@pytest.mark.slow("a frame that the graph finds otherwise")
+@pytest.mark.slow("a frame that the graph finds differently")
 @pytest.mark.parametrize("unit", ["character", "word"])
 def test_frames(unit):
     answer = decoder(Joint(LENGTH, ["a", "b"], LABELS, unit), lambda *inputs: {
@@ -197,7 +197,7 @@ def vectors(width):
     return run
 
 
-@pytest.mark.slow("an answer from windows that the graph gives otherwise")
+@pytest.mark.slow("an answer from windows that the graph gives differently")
 @pytest.mark.parametrize(("task", "width", "tokenizer"), [
     (Classify(LENGTH, LABELS, True, None, 0.4, doc_stride=4, aggregate="max", max_windows=4), len(LABELS), TOKENIZER),
     (MultiLabel(LENGTH, LABELS, thresholds=[0.5, 0.6, 0.3, 0.2, 0.9], doc_stride=5), len(LABELS), TOKENIZER),

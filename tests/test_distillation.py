@@ -134,7 +134,7 @@ def test_it_resumes_exactly_and_only_with_the_same_teacher(teacher, intents, unl
         fit(str(tmp_path / "other"), **arguments)
 
 
-@pytest.mark.slow("a loss that the card does not say")
+@pytest.mark.slow("a loss that the card does not mention")
 @pytest.mark.usefixtures("eager")
 def test_the_card_says_what_the_student_lost(teacher, intents, unlabelled, tmp_path):
     finetune(*intents, teacher=teacher, layers=1, unlabelled=unlabelled, output=tmp_path / "student", epochs=1,

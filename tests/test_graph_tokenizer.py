@@ -157,7 +157,7 @@ def pieces_of(texts, options):
 
 
 # The quick ones have each option both ways.
-@pytest.mark.slow("a character that the graph reads otherwise")
+@pytest.mark.slow("a character that the graph reads differently")
 @pytest.mark.parametrize("options,count", [
     *((options, 150) for options in [(True, False, True, "NFC"), (False, True, False, "none"), GOOGLES[0]]),
     *(pytest.param(options, 100_000, marks=LONG) for options in OPTIONS)])

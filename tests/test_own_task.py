@@ -88,7 +88,7 @@ def test_all_runtimes_give_the_same_answers(own_task, options, tmp_path):
     assert lite.evaluate(ROWS) == pytest.approx(model.evaluate(ROWS), abs=1e-5)
 
 
-@pytest.mark.slow("a report that knows the package's own tasks alone")
+@pytest.mark.slow("a report that knows only the package's own tasks")
 @pytest.mark.usefixtures("eager")
 def test_it_learns_and_says_so(grader, own_task, tmp_path):
     metrics = json.loads((grader / "metrics.json").read_text())

@@ -189,7 +189,7 @@ def interrupted(tmp_path_factory):
     return folder, arguments, seen.seen
 
 
-@pytest.mark.slow("a kind of run that goes on otherwise")
+@pytest.mark.slow("a kind of run that resumes differently")
 @pytest.mark.usefixtures("eager")
 def test_a_run_of_any_kind_ends_as_one_that_was_not_interrupted(interrupted, tmp_path, capsys):
     folder, arguments, seen = interrupted
@@ -237,7 +237,7 @@ def test_patience_counts_as_in_keras(tmp_path, pretrained, intents, monkeypatch,
     assert progress.best_epoch == 4 and at == [0, 1, 2, 3]
 
 
-@pytest.mark.slow("a run that goes on with other arguments")
+@pytest.mark.slow("a run that resumes with other arguments")
 def test_other_arguments_or_files_are_refused(interrupted, tmp_path):
     folder, arguments, _ = interrupted
     checkpoints = tmp_path / "out.checkpoints"

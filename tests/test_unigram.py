@@ -79,7 +79,7 @@ def test_sentencepiece(name):
         assert tokenizer.rules.normalize(text).replace(" ", "") == expected.translate(STAND_INS), ascii(text)
 
 
-@pytest.mark.slow("a piece that the graph chooses otherwise")
+@pytest.mark.slow("a piece that the graph chooses differently")
 @pytest.mark.parametrize("name,splits", BOTH)
 def test_graph(name, splits):
     texts = TEXTS + [unicodedata.normalize("NFD", text) for text in PLAIN] + hard_texts(500, seed=8)
