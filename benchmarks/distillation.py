@@ -1,13 +1,14 @@
 """What does a student with fewer blocks lose, and what does it save?
 
     python benchmarks/distillation.py --work=FOLDER [--task=clinc-hwu-176 --model=minilm --layers=3 --epochs=6
-        --seeds=0,1,2 --unlabelled=8000 --download]
+        --seeds=0,1,2 --unlabelled=3000 --download]
 
 For each seed, a teacher is fine-tuned with the settings of `task_scores.py`, which also says where the data come from.
 A student with `--layers` of its blocks learns from it (`finetune(teacher=…)`); another begins with the same blocks of
 the pretrained encoder, and learns from the labels alone, for as many epochs. All are exported to LiteRT, the students
-with the tokens of the training texts alone (`export litert --keep_tokens_of`), and answer the validation file.
-`--unlabelled` texts are those of 3i4k that neither file has. In `--work`, folders that exist already are used again.
+with the tokens of these texts alone (`export litert --keep_tokens_of`), and answer the validation file. `--unlabelled`
+is the number of texts without labels: for `clinc-hwu-176` of BANKING77 and SNIPS, otherwise of 3i4k. In `--work`,
+folders that exist already are used again.
 
 The times are those of one text: the median in a loop, and after pauses of 0.2 s. ONNX Runtime runs the teacher of the
 first seed with the fast tokenizer of transformers; its score is that of a dense layer on the outputs of its encoder.
@@ -24,7 +25,7 @@ import time
 import numpy as np
 import ruler
 from real_texts import find
-from task_scores import RUNS, files_of, read_3i4k
+from task_scores import RUNS, files_of, read_3i4k, read_banking77
 
 from keras_bert import FineTuned, LiteModel, find_pretrained
 from keras_bert.arguments import as_flags, not_none
@@ -52,10 +53,15 @@ def shallow(model, layers, path):
     return path
 
 
-def unlabelled(count, known):
-    """Returns texts of 3i4k that are not known."""
-    texts = {text for text, _ in map(tuple, read_3i4k(find("intent/3i4k_ko/fci_train_val.txt")))} - known
-    return random.Random(1).sample(sorted(texts), count)
+def unlabelled(task, count, known):
+    """Returns texts of other data that are not known."""
+    if task == "clinc-hwu-176":
+        snips = find("intent/snips/train/seq.in").read_text(encoding="utf-8").splitlines()
+        texts = {*snips, *(text for text, _ in read_banking77(find("intent/banking77/train.csv")))}
+    else:
+        texts = {text for text, _ in map(tuple, read_3i4k(find("intent/3i4k_ko/fci_train_val.txt")))}
+    lines = {" ".join(text.split()) for text in texts}
+    return random.Random(1).sample(sorted(lines - known), count)
 
 
 def exported(folder, dtype, texts=None):
@@ -128,7 +134,7 @@ def main():
     work.mkdir(exist_ok=True)
     train, valid = files_of(run, work, given.download)
     known, texts = ([example.text for example in TASKS[run.task].read(path)] for path in (train, valid))
-    others = unlabelled(given.unlabelled, {*known, *texts}) if given.unlabelled else []
+    others = unlabelled(given.task, given.unlabelled, {*known, *texts}) if given.unlabelled else []
     used, more = work / "texts.txt", work / "unlabelled.txt"
     used.write_text("\n".join([*known, *others]), encoding="utf-8")
     more.write_text("\n".join(others), encoding="utf-8")

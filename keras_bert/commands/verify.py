@@ -5,6 +5,7 @@ import json
 from typing import Literal
 
 from keras_bert.errors import InputError
+from keras_bert.files.paths import check_readable
 
 EXAMPLE = "keras-bert verify encoder"
 
@@ -18,6 +19,7 @@ def run(*path: str, output_format: Literal["text", "json"] = "text") -> None:
     """
     if len(path) != 1:
         raise InputError(f"verify needs the path of one export; got {len(path)} paths")
+    check_readable(path[0])
     from keras_bert.export.checking import FAILED, verify_litert
     from keras_bert.files.digests import check_files
     from keras_bert.litert import is_litert

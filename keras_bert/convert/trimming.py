@@ -1,9 +1,9 @@
 """Smaller word embeddings: those of the tokens that some texts use."""
 
 import dataclasses
-import functools
 import itertools
 import math
+import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,13 +26,13 @@ _LENGTH = 128  # of these, in tokens
 
 
 def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str], object]) -> Weights:
-    """Returns the weights with the rows of the tokens that text files use, one text per line, and those of special
-    tokens, prompts and single characters. One of 20 lines, up to 10,000, is held out: the report says how many of these
-    get other tokens, and the cosine of their vectors, means over the tokens, with those before."""
+    """Returns the weights with the rows of special tokens, prompts, tokens that text files use, one text per line, and
+    single characters, letters only of Latin and the texts' scripts. Reports how many of one in 20 lines, up to 10,000,
+    use tokens that all other lines lack, and the cosine of their vectors, means over the tokens, without and with."""
     tokenizer = weights.tokenizer
     if tokenizer is None:
         raise InputError("the tokens of texts need a vocabulary next to the weights")
-    used, held_out = tokenizer.is_special | tokenizer.is_character, list[str]()
+    used, held_out = tokenizer.is_special.copy(), list[str]()
     texts = read_texts(paths, lambda line: None)
     while lines := list(itertools.islice(texts, _BATCH)):
         taken = lines[_EVERY - 1::_EVERY][:_MOST - len(held_out)]
@@ -40,24 +40,22 @@ def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str
         del lines[_EVERY - 1:len(taken) * _EVERY:_EVERY]
         used[tokenizer.flat_ids(lines)[0]] = True
     used[tokenizer.flat_ids((weights.settings.get("prompts") or {}).values())[0]] = True
-    kept = np.flatnonzero(used)
-    read = {name: functools.partial(_rows, weights.read[name], kept) for name in OF_TOKENS if name in weights.read}
-    restricted = tokenizer.restricted(kept.tolist())
-    trimmed = dataclasses.replace(weights.with_config(vocab_size=len(kept), pad_token_id=restricted.pad_id),
-                                  read={**weights.read, **read}, tokenizer=restricted)
-    report(f"kept {len(kept):,} of {weights.config.vocab_size:,} rows of the word embeddings: the encoder has "
-           f"{_megabytes(trimmed):.0f} MB in float32, before {_megabytes(weights):.0f} MB")
+    all_used = used.copy()
+    all_used[tokenizer.flat_ids(held_out)[0]] = True
+    trimmed = _restricted(weights, tokenizer, all_used)
+    report(f"kept {trimmed.config.vocab_size:,} of {weights.config.vocab_size:,} rows of the word embeddings: the "
+           f"encoder has {_megabytes(trimmed):.0f} MB in float32, before {_megabytes(weights):.0f} MB")
     if not held_out:
-        report(f"fewer than {_EVERY} lines, so none is held out")
+        report(f"fewer than {_EVERY} lines, too few to estimate what new texts lose")
         return trimmed
-    changed = [text for text, old, new in zip(held_out, tokenizer.ids(held_out), restricted.ids(held_out))
-               if old != kept[new].tolist()]
-    line = f"{len(changed) / len(held_out):.1%} of {len(held_out):,} held-out lines have other tokens"
+    changed = [text for text, ids in zip(held_out, tokenizer.ids(held_out)) if not used[ids].all()]
+    line = f"{len(changed) / len(held_out):.1%} of {len(held_out):,} lines use tokens that all other lines lack"
     if changed:
-        before, after = (_vectors(*pair, changed[:_COMPARED]) for pair in ((weights, tokenizer), (trimmed, restricted)))
+        before, after = (_vectors(each, each.tokenizer or tokenizer, changed[:_COMPARED])
+                         for each in (weights, _restricted(weights, tokenizer, used)))
         cosines = (before * after).sum(1)
-        line += (f"; the cosine of their vectors is {cosines.mean():.3f}, at least {cosines.min():.3f}, for "
-                 f"{len(cosines)} of them")
+        line += (f"; without these, the cosine of their vectors is {cosines.mean():.3f}, at least {cosines.min():.3f}, "
+                 f"for {len(cosines)} of them")
     report(line)
     return trimmed
 
@@ -74,8 +72,19 @@ def trimmed(model: BertTask, tokenizer: Tokenizer, settings: dict[str, Any], pat
     return copy, weights.tokenizer or tokenizer
 
 
-def _rows(read: Callable[[], np.ndarray], rows: np.ndarray) -> np.ndarray:
-    return read()[rows]
+def _restricted(weights: Weights, tokenizer: Tokenizer, used: np.ndarray) -> Weights:
+    """Returns the weights with the rows of some tokens, bool [vocabulary], and of single characters."""
+    scripts = np.array([_script(token[-1:]) for token in tokenizer.vocabulary])
+    kept = np.flatnonzero(used | tokenizer.is_character & np.isin(scripts, ["", "LATIN", *scripts[used]]))
+    read = {name: lambda read=weights.read[name]: read()[kept] for name in OF_TOKENS if name in weights.read}
+    restricted = tokenizer.restricted(kept.tolist())
+    return dataclasses.replace(weights.with_config(vocab_size=len(kept), pad_token_id=restricted.pad_id),
+                               read={**weights.read, **read}, tokenizer=restricted)
+
+
+def _script(letter: str) -> str:
+    """Returns the first word of a letter's name in Unicode, which is that of its script; "" for other characters."""
+    return unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
 
 
 def _megabytes(weights: Weights) -> float:

@@ -126,7 +126,7 @@ def read_settings(folder: Path) -> tuple[Task, dict[str, Any]]:
     """Returns the task and the columns that `save_settings` wrote."""
     if not os.path.exists(path := os.path.join(folder, SETTINGS)):
         raise InputError(f"{os.fspath(folder)}: must be a folder that finetune wrote; {SETTINGS} is missing")
-    return restored(read_object(path) | read_labels(folder), path)
+    return restored(read_object(path) | read_labels(folder), f"{path} and {_LABELS}")
 
 
 def read_labels(folder: Path) -> dict[str, Any]:
