@@ -105,6 +105,10 @@ def test_flags_by_themselves_are_some_commands(page):
     assert [name for name in named if not {name, name.removeprefix("no")} & known] == []
 
 
+def test_the_servers_of_kubernetes_get_flags_that_exist():
+    assert {*re.findall(r"--(\w+)", (ROOT / "examples/kubernetes.yml").read_text())} <= {*flags_of("serve")}
+
+
 @each_page
 def test_names_of_the_package_can_be_imported(page):
     for name in re.findall(r"\bkeras_bert(?:\.\w+)+", page.read_text()):
