@@ -23,6 +23,7 @@ _EVERY = 20  # of so many lines, one is held out
 _MOST = 10_000  # lines that are held out
 _COMPARED = 64  # lines whose vectors are compared
 _LENGTH = 128  # of these, in tokens
+_COMMON = 0.01  # smallest share of a script among the tokens that texts use
 
 
 def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str], object]) -> Weights:
@@ -75,7 +76,9 @@ def trimmed(model: BertTask, tokenizer: Tokenizer, settings: dict[str, Any], pat
 def _restricted(weights: Weights, tokenizer: Tokenizer, used: np.ndarray) -> Weights:
     """Returns the weights with the rows of some tokens, bool [vocabulary], and of single characters."""
     scripts = np.array([_script(token[-1:]) for token in tokenizer.vocabulary])
-    kept = np.flatnonzero(used | tokenizer.is_character & np.isin(scripts, ["", "LATIN", *scripts[used]]))
+    names, counts = np.unique(scripts[used], return_counts=True)  # a few letters do not make a text's script
+    common = ["", "LATIN", *names[counts >= _COMMON * counts.sum()]]
+    kept = np.flatnonzero(used | tokenizer.is_character & np.isin(scripts, common))
     read = {name: lambda read=weights.read[name]: read()[kept] for name in OF_TOKENS if name in weights.read}
     restricted = tokenizer.restricted(kept.tolist())
     return dataclasses.replace(weights.with_config(vocab_size=len(kept), pad_token_id=restricted.pad_id),
