@@ -1,7 +1,7 @@
 """What does a student with fewer blocks lose, and what does it save?
 
     python benchmarks/distillation.py --work=FOLDER [--task=clinc-hwu-176 --model=minilm --layers=3 --epochs=6
-        --seeds=0,1,2 --unlabelled=3000 --download]
+        --seeds=0,1,2 --unlabelled=6000 --download]
 
 For each seed, a teacher is fine-tuned with the settings of `task_scores.py`, which also says where the data come from.
 A student with `--layers` of its blocks learns from it (`finetune(teacher=…)`); another begins with the same blocks of
@@ -56,8 +56,8 @@ def shallow(model, layers, path):
 def unlabelled(task, count, known):
     """Returns texts of other data that are not known."""
     if task == "clinc-hwu-176":
-        snips = find("intent/snips/train/seq.in").read_text(encoding="utf-8").splitlines()
-        texts = {*snips, *(text for text, _ in read_banking77(find("intent/banking77/train.csv")))}
+        snips = find("intent/snips/train/seq.in").read_text(encoding="utf-8").split("\n")
+        texts = {*filter(None, snips), *(text for text, _ in read_banking77(find("intent/banking77/train.csv")))}
     else:
         texts = {text for text, _ in map(tuple, read_3i4k(find("intent/3i4k_ko/fci_train_val.txt")))}
     lines = {" ".join(text.split()) for text in texts}

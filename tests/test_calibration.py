@@ -250,5 +250,5 @@ def test_settings_and_model_card(known, tmp_path):
             {"by": "chance"}, {"nobody": 1}, {"texts": "many"}, 3, {"by": "max_error"}, {"error_after": 0.1})),
             {"threshold": 2.0}, {"threshold": float("nan")}, {"temperature": float("inf")}, {"temperature": 0}):
         (tmp_path / "settings.json").write_text(json.dumps(settings | wrong))
-        with pytest.raises(InputError, match="settings.json: the settings of the task intent: "):
+        with pytest.raises(InputError, match="settings.json and labels.json: the settings of the task intent: "):
             read_settings(tmp_path)

@@ -33,7 +33,8 @@ def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str
     tokenizer = weights.tokenizer
     if tokenizer is None:
         raise InputError("the tokens of texts need a vocabulary next to the weights")
-    used, held_out = tokenizer.is_special.copy(), list[str]()
+    used = tokenizer.is_special & [not token.startswith("[unused") for token in tokenizer.vocabulary]
+    held_out: list[str] = []
     texts = read_texts(paths, lambda line: None)
     while lines := list(itertools.islice(texts, _BATCH)):
         taken = lines[_EVERY - 1::_EVERY][:_MOST - len(held_out)]
