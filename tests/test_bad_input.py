@@ -149,8 +149,11 @@ def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, tmp_path
         status, _, [*_, line] = run(*arguments)
         assert status == 1 and line.startswith(f"keras-bert: {folder}") and line.endswith(f": {message}")
     assert not (tmp_path / "out").exists()
+    (folder / "seq.in").touch()
+    _, _, [*_, line] = run("finetune", f"--train={folder}", f"--model={pretrained_once}", out)
+    assert line.endswith("; got a folder of SNIPS or ATIS; pass --data_format=snips")
     with pytest.raises(InputError, match="a file of tagged words must end in .*; got a folder; pass one of its files"):
-        list(read_tagged(folder))
+        list(read_tagged(tmp_path))
 
 
 def test_wrong_folders(run, trained, pretrained, intents, tmp_path):

@@ -155,8 +155,10 @@ def choose_reader(path: Path | Rows, readers: Mapping[str | None, Callable[..., 
     if suffix not in readers:
         suffixes = ", ".join(name for name in readers if name and name[0] == ".")
         is_folder = not isinstance(path, Rows) and os.path.isdir(path)
-        found = "a folder; pass one of its files" if is_folder else suffix or "no suffix"
-        raise UnknownSuffix(f"{path}: {what} must end in {suffixes}", *(() if is_folder else other), f"; got {found}")
+        found = ["a folder; pass one of its files" if is_folder else suffix or "no suffix"]
+        if is_folder and os.path.exists(f"{path}/seq.in"):
+            found = ["a folder of SNIPS or ATIS; pass ", Option("data_format=snips")]
+        raise UnknownSuffix(f"{path}: {what} must end in {suffixes}", *(() if is_folder else other), "; got ", *found)
     return readers[suffix]
 
 

@@ -87,7 +87,8 @@ class SavedModel(ServedModel):
             self.close()
             if isinstance(error, RequestError):  # of the warm-up
                 raise
-            raise InputError(f"{path}: cannot be loaded: {str(error):.200}") from None  # a damaged file: any error
+            raise InputError(f"{path}: cannot be loaded: {str(error):.200}; copy the folder again, or export the model "
+                             "again") from None  # a damaged file: any error
 
     def close(self) -> None:
         """Frees the memory and returns it to the system: glibc would keep it, too fragmented for the next model."""
