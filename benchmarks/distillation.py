@@ -94,7 +94,7 @@ def row(name, folder, valid, texts):
     loop, pause = milliseconds(lambda text: lite.predict([text]), texts)
     scores = lite.evaluate(valid)
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-    return {"library": name, "size_mb": size, "loop_milliseconds": loop, "pause_milliseconds": pause,
+    return {"library": name, "megabytes": size, "loop_milliseconds": loop, "pause_milliseconds": pause,
             "score": scores[lite.task.main_score([])]}
 
 
@@ -122,7 +122,7 @@ def onnx_row(teacher, valid, texts):
         loop, pause = milliseconds(answer, texts)
         examples = TASKS[tuned.task.name].read(valid)
         right = [tuned.task.labels[answer(example.text)] == example.label for example in examples]
-    return {"library": "teacher, ONNX Runtime int8", "size_mb": size, "loop_milliseconds": loop,
+    return {"library": "teacher, ONNX Runtime int8", "megabytes": size, "loop_milliseconds": loop,
             "pause_milliseconds": pause, "score": float(np.mean(right))}
 
 

@@ -39,7 +39,7 @@ _LIMITS = ("TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIO
 # By the last word of a key.
 _FORMATS = {"seconds": ".2f", "milliseconds": ",.1f", "share": ".0%", "ratio": ".2f", "score": ".4f", "lost": ".2f",
             "equal": ".2%", "accuracy": ".2%", "difference": ".1e", "broken": ".2%", "found": ".1%", "kept": ".1%",
-            "coverage": ".1%", "error": ".2f", "probability": ".4f", "better": ".1%"}
+            "coverage": ".1%", "error": ".2f", "probability": ".4f", "better": ".1%", "megabytes": ".1f"}
 
 
 def parser(description, **defaults):
