@@ -138,7 +138,7 @@ def test_a_folder_instead_of_a_file(run, trained_once, pretrained_once, tmp_path
     folder = tmp_path / "texts"
     folder.mkdir()
     model, out, pattern = f"--model={trained_once}", f"--output={tmp_path / 'out'}", f"'{folder / '*.jsonl'}'"
-    is_folder = f"must name files, as in '{folder / '*.txt'}' or {pattern}; it is a folder"
+    is_folder = f"must name files, as in '{folder / '*.txt'}' or '{folder / '*.tsv'}'; it is a folder"
     found = "must end in .tsv, .csv, .jsonl, .parquet, .json; got a folder; pass one of its files"
     for arguments, message in (
             (["predict", model, f"--input={folder}"],

@@ -172,8 +172,10 @@ def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
 @pytest.mark.parametrize("kind", ["WordPiece", "unigram"])
 def test_the_tokens_of_texts_are_kept(kind, tmp_path, monkeypatch):
     """Their vectors are the same to the bit. Characters are kept, too, but letters only of the texts' scripts."""
-    words = [*TINY_VOCABULARY[:-6], "가", "##나", "я", "##é", "漢", "♥"]
-    tokenizer = BertTokenizer(words) if kind == "WordPiece" else test_unigram.tokenizer_of("nfkc", False)
+    hangul, foreign = ({*map(chr, range(start, start + 32))} for start in (ord("가"), ord("а")))
+    words = ["[unused9]", *TINY_VOCABULARY, *hangul, *foreign, "##é", "♥", "##ー", "µ"]
+    tokenizer = BertTokenizer(words) if kind == "WordPiece" else test_unigram.tokenizer_of("nfkc", False).extended(
+        dict.fromkeys(foreign, []))
     texts = TEXTS if kind == "WordPiece" else ["오늘은 날씨가 좋다", "the film", "ㅋㅋㅋ 123"]
     texts = [*texts, "stop my 가 song" if kind == "WordPiece" else "전혀 다른 이야기를 하는 영화입니다"]
     config = dataclasses.replace(TINY, vocab_size=len(tokenizer.vocabulary) + 1, pad_token_id=tokenizer.pad_id)
@@ -189,8 +191,8 @@ def test_the_tokens_of_texts_are_kept(kind, tmp_path, monkeypatch):
         np.testing.assert_array_equal(first, second)
     assert [*map(kept.tokenize, texts)] == [*map(tokenizer.tokenize, texts)]
     expected = {token for token, is_one in zip(tokenizer.vocabulary, tokenizer.is_special | tokenizer.is_character)
-                if is_one and "[unused" not in token} - {"я", "漢"}
-    assert expected <= set(kept.vocabulary) < set(tokenizer.vocabulary) - {"я", "漢"}
+                if is_one and "[unused" not in token} - foreign
+    assert expected <= set(kept.vocabulary) < set(tokenizer.vocabulary) - foreign
     size, count = len(tokenizer.vocabulary) + 1, len(kept.vocabulary)
     assert any(line.startswith(f"kept {count:,} of {size:,} rows of the word embeddings: ") for line in lines)
     assert any(line.startswith("50.0% of 2 lines use tokens that all other lines lack; without") for line in lines)
@@ -202,4 +204,7 @@ def test_the_tokens_of_texts_are_kept(kind, tmp_path, monkeypatch):
         monkeypatch.setattr(trimming, "_MOST", most)
         convert(tmp_path, tmp_path / name, "keras_bert", keep_tokens_of=[f"{tmp_path}/{name}.txt"], report=lines.append)
         assert any(found.startswith(line) for found in lines)
-    assert {*kept.vocabulary} - {*load_tokenizer(tmp_path / "texts").vocabulary} == {"##나"}
+    assert {*kept.vocabulary} - {*load_tokenizer(tmp_path / "texts").vocabulary} == hangul - {"가"}
+    (tmp_path / "texts.jsonl").write_text("{}")
+    with pytest.raises(InputError, match="must have one text per line, as .txt and .tsv; got .jsonl: write its texts"):
+        convert(tmp_path, tmp_path / "new", "keras_bert", keep_tokens_of=[f"{tmp_path}/texts.jsonl"])

@@ -23,17 +23,19 @@ _EVERY = 20  # of so many lines, one is held out
 _MOST = 10_000  # lines that are held out
 _COMPARED = 64  # lines whose vectors are compared
 _LENGTH = 128  # of these, in tokens
-_COMMON = 0.01  # smallest share of a script among the tokens that texts use
+_COMMON = 0.01  # smallest share of a text's script among the different tokens that the texts use
+_MANY = 20  # letters in a vocabulary that are a script, and not a few signs, such as µ
 
 
 def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str], object]) -> Weights:
     """Returns the weights with the rows of special tokens, prompts, tokens that text files use, one text per line, and
-    single characters, letters only of Latin and the texts' scripts. Reports how many of one in 20 lines, up to 10,000,
-    use tokens that all other lines lack, and the cosine of their vectors, means over the tokens, without and with."""
+    single characters; of letters, only Latin ones and those of the texts' scripts. Reports how many of one in 20 lines,
+    up to 10,000, use tokens that all other lines lack, and the cosine of their mean vectors with and without these."""
     tokenizer = weights.tokenizer
     if tokenizer is None:
         raise InputError("the tokens of texts need a vocabulary next to the weights")
     used = tokenizer.is_special & [not token.startswith("[unused") for token in tokenizer.vocabulary]
+    used[[tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.sep_id]] = True
     held_out: list[str] = []
     texts = read_texts(paths, lambda line: None)
     while lines := list(itertools.islice(texts, _BATCH)):
@@ -77,9 +79,9 @@ def trimmed(model: BertTask, tokenizer: Tokenizer, settings: dict[str, Any], pat
 def _restricted(weights: Weights, tokenizer: Tokenizer, used: np.ndarray) -> Weights:
     """Returns the weights with the rows of some tokens, bool [vocabulary], and of single characters."""
     scripts = np.array([_script(token[-1:]) for token in tokenizer.vocabulary])
-    names, counts = np.unique(scripts[used], return_counts=True)  # a few letters do not make a text's script
-    common = ["", "LATIN", *names[counts >= _COMMON * counts.sum()]]
-    kept = np.flatnonzero(used | tokenizer.is_character & np.isin(scripts, common))
+    foreign = [name for name, count in zip(*np.unique(scripts[tokenizer.is_character], return_counts=True))
+               if count >= _MANY and name not in ("", "LATIN") and (scripts[used] == name).mean() < _COMMON]
+    kept = np.flatnonzero(used | tokenizer.is_character & ~np.isin(scripts, foreign))
     read = {name: lambda read=weights.read[name]: read()[kept] for name in OF_TOKENS if name in weights.read}
     restricted = tokenizer.restricted(kept.tolist())
     return dataclasses.replace(weights.with_config(vocab_size=len(kept), pad_token_id=restricted.pad_id),
@@ -87,8 +89,9 @@ def _restricted(weights: Weights, tokenizer: Tokenizer, used: np.ndarray) -> Wei
 
 
 def _script(letter: str) -> str:
-    """Returns the first word of a letter's name in Unicode, which is that of its script; "" for other characters."""
-    return unicodedata.name(letter, "").partition(" ")[0] if letter.isalpha() else ""
+    """Returns the script of a letter, from its name in Unicode; "" for other characters, also for modifiers as "ー"."""
+    name = unicodedata.name(letter, "").removeprefix("HALFWIDTH ").removeprefix("FULLWIDTH ")
+    return name.partition(" ")[0] if letter.isalpha() and unicodedata.category(letter) != "Lm" else ""
 
 
 def _megabytes(weights: Weights) -> float:

@@ -24,7 +24,7 @@ def find_texts(patterns: Collection[Path], option: str = "input") -> list[str]:
             if glob.escape(pattern) == pattern:
                 check_readable(pattern)
             folder, problem = (pattern, "it is a folder") if os.path.isdir(pattern) else ("folder", "it names none")
-            examples = [os.path.join(folder, name) for name in ("*.txt", "*.jsonl")]
+            examples = [os.path.join(folder, name) for name in ("*.txt", "*.tsv")]
             raise InputError(f"{pattern}: must name files, as in '{examples[0]}' or '{examples[1]}'; {problem}")
         paths.update(found)
     return sorted(paths)

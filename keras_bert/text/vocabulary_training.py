@@ -29,6 +29,7 @@ MAX_HELD_OUT = 100_000  # lines; more would give no new information
 # Maximum number of characters for the trainer, which takes some ten seconds for them. It counts pairs of tokens in 32
 # bits: 2^31 would overflow.
 FED_CHARACTERS = 200_000_000
+_NOT_LINES = (".jsonl", ".json", ".parquet", ".gz", ".zip")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +125,9 @@ def read_texts(paths: Sequence[Path], progress: Callable[[str], object]) -> Iter
     """Yields the lines of the text files that contain more than white space."""
     total, done = sum(map(_size, paths)), 0  # now, so that a missing file fails before hours of reading
     for path in paths:
+        if (suffix := os.path.splitext(path)[1].lower()) in _NOT_LINES:
+            raise InputError(f"{path}: must have one text per line, as .txt and .tsv; got {suffix}: write its texts to "
+                             "a .txt file")
         empty = True
         with open(path, "rb") as file:
             for number, size, line in read_lines(file, f"{path}: line"):

@@ -226,7 +226,7 @@ def changes(saved: dict[str, dict], run: dict[str, dict]) -> list[str]:
     parts = [part for name, value in run["arguments"].items() if saved["arguments"].get(name) != value
              for part in (", ", Option(f"{name}={saved['arguments'].get(name)!r}"), f" (now {value!r})")]
     parts += [part for name, digest in run["sha256"].items() if saved["sha256"].get(name) != digest
-              for part in (", ", f"other contents of {run['arguments'][name]} ({name})")]
+              for part in (", ", f"other contents of {run['arguments'][name] or 'the weights'} ({name})")]
     for group, values in run.get("settings", {}).items():
         before = saved.get("settings", {}).get(group, values)
         parts += [part for name in before | values if before.get(name) != values.get(name)
