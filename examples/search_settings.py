@@ -58,10 +58,20 @@ def main(train, valid, encoder, task, epochs, trials, output):
 
     study = optuna.create_study(storage=f"sqlite:///{output}/study.db", study_name="settings", direction="maximize",
                                 load_if_exists=True)
-    for trial in study.get_trials(states=[optuna.trial.TrialState.RUNNING]):  # interrupted
-        study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
-        study.enqueue_trial(trial.params)
-    done = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED
+    given = {"train": train, "valid": valid, "encoder": encoder, "task": task, "epochs": epochs}
+    if (before := study.user_attrs.get("given", given)) != given:
+        raise keras_bert.InputError(f"{output}: holds a search with {before}; now {given}; pass another --output")
+    study.set_user_attr("given", given)
+    states = optuna.trial.TrialState
+    waiting = [trial.system_attrs["fixed_params"] for trial in study.get_trials(states=[states.WAITING])]
+    for trial in study.get_trials(states=[states.RUNNING, states.FAIL]):
+        if is_killed := trial.state == states.RUNNING:
+            study.tell(trial.number, state=states.FAIL)
+        is_stopped = pathlib.Path(f"{trial.user_attrs.get('folder')}.checkpoints").exists()
+        if (is_killed or is_stopped) and trial.params not in waiting:
+            study.enqueue_trial(trial.params)
+            waiting.append(trial.params)
+    done = states.COMPLETE, states.PRUNED
     study.optimize(run, trials - len(study.get_trials(states=done)))
     for trial in sorted(study.get_trials(states=done[:1]), key=lambda trial: -trial.value):
         print(f"{trial.value:.4f}  {trial.user_attrs['folder']}")

@@ -12,7 +12,7 @@ import test_unigram
 from keras import ops
 
 from keras_bert import FineTuned
-from keras_bert.convert import convert
+from keras_bert.convert import convert, open_source
 from keras_bert.errors import InputError
 from keras_bert.layers import BertLayer
 from keras_bert.text import BertTokenizer, load_tokenizer, save_vocabulary
@@ -174,5 +174,9 @@ def test_a_token_twice_in_a_folder(tmp_path):
     with pytest.raises(InputError, match=r"line 21: a token must .*, it is also in line 20; "):
         convert(folder, tmp_path / "out", "keras_bert", vocab=tmp_path)
     shutil.copy(tmp_path / "vocab.txt", folder)
+    for load in FineTuned.load, open_source:
+        with pytest.raises(InputError, match="model: vocab.txt must be as it was exported; copy the folder again"):
+            load(folder)
+    (folder / "sha256.json").unlink()  # as before version 0.4
     with pytest.raises(InputError, match=rf"must have at most {TINY.vocab_size} tokens, the model's; got "):
         FineTuned.load(folder)

@@ -43,7 +43,8 @@ def test_learns_saves_and_answers_the_same(tmp_path, intents, without_pictures):
     assert loaded.predict([]) == []
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "README.md", "bert_config.json", "calibration.png", "labels.json", "learning_curves.png", "metrics.json",
-        "model.keras", "risk_coverage.png", "settings.json", "tokenizer_config.json", "vocab.txt"]
+        "model.keras", "risk_coverage.png", "settings.json", "sha256.json", "tokenizer_config.json",
+        "vocab.txt"]
 
 
 @pytest.mark.usefixtures("eager")

@@ -39,10 +39,10 @@ def _files(folder: Path) -> list[str]:
     return found
 
 
-def write_digests(folder: Path, digests: str = DIGESTS) -> None:
-    """Writes the digests of all files in a folder to the file `digests` in it."""
+def write_digests(folder: Path, digests: str = DIGESTS, names: Collection[str] | None = None) -> None:
+    """Writes the digests of files in a folder, by default of all, to the file `digests` in it."""
     write_json(os.path.join(folder, digests),
-               {name: file_digest(os.path.join(folder, name)) for name in _files(folder) if name != digests})
+               {name: file_digest(os.path.join(folder, name)) for name in names or _files(folder) if name != digests})
 
 
 def renew_digest(folder: Path, name: str) -> None:
@@ -53,7 +53,7 @@ def renew_digest(folder: Path, name: str) -> None:
 
 
 def check_files(folder: Path, names: Collection[str] | None = None, added: bool = False) -> str | None:
-    """Compares the files of an export, all or those in `names`, with their digests. Returns the name of the file of
+    """Compares the files of a model, all or those in `names`, with their digests. Returns the name of the file of
     the digests; None, without any comparison, if there is none. Raises an InputError that names the files that are
     missing or differ, and if `added`, also those without a digest."""
     file = next((name for name in (EXTRA_DIGESTS, DIGESTS) if os.path.exists(os.path.join(folder, name))), None)

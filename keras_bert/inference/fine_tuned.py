@@ -1,6 +1,7 @@
 """`FineTuned`: the model folder that `finetune` writes and `predict` reads."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -10,6 +11,7 @@ from keras_bert.errors import InputError
 from keras_bert.export import export_litert, export_text_model
 from keras_bert.export.litert import default_task
 from keras_bert.files.atomic import atomic_folder
+from keras_bert.files.digests import check_files
 from keras_bert.files.paths import at
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.layers.base import check_not_quantized
@@ -53,9 +55,10 @@ class FineTuned(TaskModel):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Reads the folder that `save` wrote. Raises an InputError for another folder."""
+        check_files(folder)
         model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
         task, columns = read_settings(folder)
-        with at(folder):
+        with at(os.path.join(folder, "labels.json")):
             check_names(model, task.named, vars(task))
         tokenizer, rows = load_tokenizer(folder), model.bert.config.vocab_size
         if (tokens := len(tokenizer.vocabulary)) > rows:

@@ -79,8 +79,9 @@ def data_report(task: Task, tokenizer: Tokenizer, examples: list, valid_examples
               if key in groups]
     median, percentile, longest = map(int, np.percentile(lengths, (50, 95, 100), method="inverted_cdf"))
     share, words = coverage.unknown()
-    in_nfd = task.count_nfd(examples, tokenizer)
-    is_nfd = in_nfd > MAX_UNKNOWN * len(examples)  # then that is the vocabulary's problem, not the language
+    in_nfd = task.count_nfd([*examples, *valid_examples], tokenizer)
+    total = len(examples) + len(valid_examples)
+    is_nfd = in_nfd > MAX_UNKNOWN * total  # then that is the vocabulary's problem, not the language
     return {
         "train": len(examples), "valid": len(valid_examples), "held_out": held_out,
         "kind": task.kind(examples), "valid_kind": task.kind(valid_examples or examples), "unread": list(unread),
@@ -90,7 +91,7 @@ def data_report(task: Task, tokenizer: Tokenizer, examples: list, valid_examples
         "tokens": {"median": median, "percentile_95": percentile, "longest": longest},
         "longer": int((np.array(lengths) > task.max_length).sum()), "unknown": share, "unknown_words": words,
         "unknown_name": tokenizer.vocabulary[tokenizer.unk_id],
-        "problems": task.describe_long({"nfd": in_nfd}, len(examples)) if is_nfd else coverage.problems(),
+        "problems": task.describe_long({"nfd": in_nfd}, total) if is_nfd else coverage.problems(),
         "repeated": _found(repeated), "contradictory": _found(contradictory), "leaked": _found(leaked),
         "doc_stride": default_stride(task.max_length) if isinstance(task, WindowTask) else None,
         "windows": task.windows, "cut": cut if task.windows else 0, "tokens_per_word": coverage.tokens_per_word()[0],

@@ -1,6 +1,6 @@
-"""This package's folders: `model.keras`, `bert_config.json`, `vocab.txt`, `tokenizer_config.json`; for a model with a
-task also `labels.json` and `settings.json`, as `finetune` writes them. Most other formats keep the files other than
-`model.keras` and `settings.json`, too."""
+"""This package's folders: `model.keras`, `bert_config.json`, `vocab.txt`, `tokenizer_config.json` and `sha256.json`;
+for a model with a task also `labels.json` and `settings.json`, as `finetune` writes them. Most other formats keep the
+files other than `model.keras`, `sha256.json` and `settings.json`, too."""
 
 import dataclasses
 import os
@@ -11,6 +11,7 @@ import keras
 from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
+from keras_bert.files.digests import check_files, write_digests
 from keras_bert.files.json_files import declared, read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, load_model
 from keras_bert.models.base import BertTask
@@ -28,6 +29,7 @@ SETTINGS_FILE = "keras_bert_settings.json"
 
 def read(path: str, config: str | None = None) -> Source:
     """Reads a folder; ignores `config`, because `model.keras` contains the config."""
+    check_files(path)
     stored = model = load_model(path)
     labels, losses, settings = read_labels(path).get("labels"), [], read_object(os.path.join(path, SETTINGS))
     if isinstance(model, BertEmbeddingClassifier):
@@ -59,6 +61,7 @@ def write_model(model: Any, tokenizer: Tokenizer | None, folder: Path) -> None:
     getattr(model, "bert", model).config.to_json(os.path.join(folder, "bert_config.json"))
     if tokenizer:
         tokenizer.save(folder)
+        write_digests(folder, names=tokenizer.files[:1])  # a lost line would change the id of every later token
 
 
 def read_assets(folder: str, config: str | None = None) -> dict[str, Any]:
