@@ -55,10 +55,10 @@ class FineTuned(TaskModel):
     @classmethod
     def load(cls, folder: Path) -> Self:
         """Reads the folder that `save` wrote. Raises an InputError for another folder."""
-        check_files(folder)
         model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
+        check_files(folder, os.listdir(folder))
         task, columns = read_settings(folder)
-        with at(os.path.join(folder, "labels.json")):
+        with at(folder):
             check_names(model, task.named, vars(task))
         tokenizer, rows = load_tokenizer(folder), model.bert.config.vocab_size
         if (tokens := len(tokenizer.vocabulary)) > rows:

@@ -29,8 +29,8 @@ SETTINGS_FILE = "keras_bert_settings.json"
 
 def read(path: str, config: str | None = None) -> Source:
     """Reads a folder; ignores `config`, because `model.keras` contains the config."""
-    check_files(path)
     stored = model = load_model(path)
+    check_files(path, os.listdir(path))
     labels, losses, settings = read_labels(path).get("labels"), [], read_object(os.path.join(path, SETTINGS))
     if isinstance(model, BertEmbeddingClassifier):
         model, labels = BertEmbedder(model.bert, model.pooling, normalize=True), None
