@@ -134,7 +134,7 @@ def load_model(folder: Path, **changes: Any) -> BertTask:
             config = json.loads(file.read("config.json"))
         change_encoder(config["config"], changes)
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path}: not the whole .keras file of a model: {error!r}") from None
+        raise InputError(f"{path}: not the whole .keras file of a model: {error!r}; copy it again") from None
     config.pop("compile_config", None)
     name, module = config.get("registered_name"), config.get("module")
     package, separator, kind = str(name).partition(">")
@@ -149,7 +149,7 @@ def load_model(folder: Path, **changes: Any) -> BertTask:
     try:
         keras.saving.load_weights(model, path)
     except (ValueError, KeyError, OSError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"{path}: the weights cannot be read: {first_line(error)}") from None
+        raise InputError(f"{path}: the weights cannot be read: {first_line(error)}; copy it again") from None
     return model
 
 
