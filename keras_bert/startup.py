@@ -2,11 +2,13 @@
 
 import functools
 import glob
-import importlib
+import importlib.util
 import os
 import platform
+import re
 import sys
 import types
+from collections.abc import Callable
 from typing import Any
 
 # The classes that `.keras` files name, by the modules that export them.
@@ -30,14 +32,43 @@ def enable_onednn() -> None:
 
 
 def quiet_tensorflow() -> None:
-    """Hides TensorFlow's log notes and warnings by setting TF_CPP_MIN_LOG_LEVEL, unless it is already set. TensorFlow
-    2.21 writes a few before it reads that variable.
-
-    Errors are shown only if there is an NVIDIA device, because every program would log one about a missing device. Call
-    this before anything imports TensorFlow.
-    """
+    """Hides TensorFlow's log notes and warnings by setting TF_CPP_MIN_LOG_LEVEL, unless it is already set, and those
+    that TensorFlow 2.21 writes before it reads that variable. Shows errors only if there is an NVIDIA device, because
+    every program would log one about a missing device. Call this before anything imports TensorFlow."""
     has_gpu = bool(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"))  # the second is for WSL
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or ("2" if has_gpu else "3")
+    level = os.environ["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or ("2" if has_gpu else "3")
+    if level in ("2", "3") and "tensorflow" not in sys.modules:
+        sys.meta_path.insert(0, types.SimpleNamespace(find_spec=_find_quiet))  # type: ignore[arg-type]
+
+
+def _find_quiet(name: str, *_: Any) -> Any:
+    """A finder's `find_spec` that wraps the import of TensorFlow."""
+    if name != "tensorflow":
+        return None
+    sys.meta_path = [finder for finder in sys.meta_path if getattr(finder, "find_spec", None) is not _find_quiet]
+    if spec := importlib.util.find_spec(name):
+        loader: Any = spec.loader
+        loader.exec_module = functools.partial(_without_log, loader.exec_module)
+    return spec
+
+
+def _without_log(run: Callable[[Any], None], module: Any) -> None:
+    """Runs a module, then writes what it wrote to standard error, without lines of TensorFlow's log that are hidden."""
+    try:
+        error, hidden = os.dup(2), os.memfd_create("stderr")  # in memory, because the file system may be read-only
+    except (AttributeError, OSError):  # not on Linux, or standard error is closed
+        return run(module)
+    os.dup2(hidden, 2)
+    try:
+        run(module)
+    finally:
+        os.dup2(error, 2)
+        os.close(error)
+        levels = "IWE"[:int(os.environ["TF_CPP_MIN_LOG_LEVEL"])]
+        with open(hidden, "rb") as file:
+            file.seek(0)
+            os.write(2, b"".join(line for line in file if not re.match(
+                rf"WARNING: All log messages before absl|[{levels}]0000 ".encode(), line)))
 
 
 def register_classes(*_: Any) -> None:
