@@ -7,10 +7,12 @@ export with `hub.KerasLayer` and with `HubLayer`, and asks the model five questi
 import pathlib
 import sys
 import time
+import warnings
 
 from keras_bert import startup
 
 startup.quiet_tensorflow()
+warnings.filterwarnings("ignore", "pkg_resources is deprecated")  # by tensorflow_hub
 
 import numpy as np
 import tensorflow_hub as hub
