@@ -21,7 +21,7 @@ import xml.etree.ElementTree
 
 ROOT = pathlib.Path(__file__).parents[1]
 BUDGETS = {  # what: (at most, why as many)
-    "lines of code, keras_bert and export": (19_160, "release 0.3, and the capabilities of 0.4"),
+    "lines of code, keras_bert and export": (19_159, "release 0.3, and the capabilities of 0.4"),
     "lines of docstrings, keras_bert and export": (4_510, "release 0.3, less 45"),
     "lines of code, tests": (21_889, "release 0.3, less 659"),
     "words, docs and READMEs": (36_000, "release 0.3, less 9,000"),

@@ -67,12 +67,13 @@ def _warn_of_seen(tuned: "TaskModel", model: str, paths: list[str], columns: dic
         return tuned.task.groups(list(tuned.iterate(file, **given)), same)
 
     try:
-        arguments = Record(model, "", read_object(os.path.join(model, "metrics.json"))).get("arguments", dict)
+        metrics = read_object(os.path.join(model, "metrics.json"), required=True)
+        arguments = Record(model, "", metrics).get("arguments", dict)
         known = {key for name in ("train", "valid") if (file := arguments.get(name))
                  for key in keys(file, **not_none(data_format=arguments.get("data_format")))}
-    except InputError:  # a LiteRT folder has no metrics.json, or the files are gone
-        return print_error(f"{', '.join(paths)}: make sure that these texts did not train the model, whose training "
-                           "files are not known here")
+    except InputError as error:  # a LiteRT folder has no metrics.json
+        return print_error(f"{', '.join(paths)}: make sure that these texts did not train the model, which is unknown: "
+                           f"{error}")
     for path in paths:
         new = keys(path, **{name: value for name, value in columns.items() if name != "out_of_scope_label"})
         if count := sum(map(known.__contains__, new)):

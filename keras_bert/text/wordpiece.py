@@ -71,10 +71,8 @@ class BertTokenizer(Tokenizer):
     @classmethod
     def from_folder(cls, folder: Path) -> "BertTokenizer":
         """Reads a folder, see `load_tokenizer`. Raises an InputError also if its tokenizer is of another kind."""
-        if not isinstance(tokenizer := load_tokenizer(folder), BertTokenizer):
-            raise InputError(f"{os.fspath(folder)}: the vocabulary must be one of WordPiece; this is "
-                             f"{tokenizer.files[0]}; use keras_bert.text.load_tokenizer, which reads both kinds")
-        return tokenizer
+        return wordpiece(load_tokenizer(folder), os.fspath(folder),
+                         "; use keras_bert.text.load_tokenizer, which reads both kinds")
 
     def with_normalization(self, normalization: str | None) -> Self:
         other = copy.copy(self)
@@ -184,8 +182,8 @@ def _spell(token: str, ids: dict[str, int]) -> list[int]:
     return spelling
 
 
-def wordpiece(tokenizer: Tokenizer, user: str) -> BertTokenizer:
+def wordpiece(tokenizer: Tokenizer, user: str, advice: str = "") -> BertTokenizer:
     """Returns a tokenizer whose vocabulary is one of WordPiece; an InputError says that the `user` needs one."""
     if not isinstance(tokenizer, BertTokenizer):
-        raise InputError(f"{user}: the vocabulary must be one of WordPiece; this is {tokenizer.files[0]}")
+        raise InputError(f"{user}: the vocabulary must be one of WordPiece; this is {tokenizer.files[0]}{advice}")
     return tokenizer
