@@ -181,7 +181,7 @@ def test_wrong_folders(run, trained, pretrained, intents, tmp_path):
              "minilm: must be a folder that finetune wrote; there is no such folder; to write one, keras-bert finetune "
              "--train=FILE --model=minilm --output=FOLDER"),
             (["predict", f"--model={empty}", "play"],
-             f"{empty}: must be a folder that finetune wrote; model.keras is missing"),
+             f"{empty}: must be a folder that finetune wrote; model.keras is missing (model.tflite of LiteRT)"),
             (["predict", f"--model={versions}", "play"], f"{versions}: must be a folder that finetune wrote; this is a "
              f"folder of versions: pass one of them, {versions}/12"),
             *((["fill-mask", f"--model={folder}", "[MASK]"],

@@ -304,7 +304,7 @@ PROCESS = {"module": "subprocess", "class_name": "Popen", "registered_name": Non
     ("transformers4", hdf5(linked_file), "must be stored in this file"),
     ("huggingface", config(num_hidden_layers=3), "missing encoder.layer.2."),
     ("huggingface", config(vocab_size=61), "embeddings.word_embeddings.weight has shape (60, 16)"),
-    ("huggingface", more_pieces, "its vocabulary must have at most the config's vocab_size (60) tokens; got 62"),
+    ("huggingface", more_pieces, "its vocabulary must have at most the model's vocab_size (60) tokens; got 62"),
     ("keras_bert", cut("model.keras", 0.9), "model.keras"),
     ("hub", cut("variables/variables.data-00000-of-00001", 0.5), "variables"),
     ("hub", without("assets/bert_config.json"), "bert_config.json: not found"),

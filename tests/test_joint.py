@@ -213,7 +213,7 @@ def test_names_must_be_as_many_as_the_head_has_classes(joint, file, change, mess
     path = tmp_path / "model" / file
     changed = change if isinstance(change, list) else json.loads(path.read_text()) | change
     path.write_text(json.dumps(changed))
-    with pytest.raises(InputError, match=f"model: {message} names"):
+    with pytest.raises(InputError, match=f"model: labels.json or settings.json: {message} names"):
         FineTuned.load(tmp_path / "model")
     task = dataclasses.replace(model.task, **(change if isinstance(change, dict) else {"labels": change}))
     for export in (export_text_model, export_litert):

@@ -197,7 +197,7 @@ def test_no_rows(intents_folder, shape):
     (lambda folder: shutil.copy(zoo.litert("mean") / "model.tflite", folder),
      "model.tflite must have the outputs of the task intent, probabilities; got embedding"),
     (lambda folder: (folder / "vocab.txt").write_text("\n".join([*TINY_VOCABULARY, "more"])),
-     "vocab.txt must have at most vocab_size (60) tokens; got 61"),
+     "its vocabulary must have at most the model's vocab_size (60) tokens; got 61"),
     (lambda folder: (folder / "vocab.txt").unlink(), "must be a folder with a vocabulary"),
     (lambda folder: reverse(folder / "labels.json"), "labels.json must be as it was exported"),
     (lambda folder: change_json(folder / "tokenizer_config.json", do_lower_case=False),

@@ -258,7 +258,7 @@ WORDS = "서울 ##의 날씨 부산 음악 틀어 ##줘 é . ?".split()
 CASED = BertTokenizer([*TINY_VOCABULARY[:5], *WORDS, *TINY_VOCABULARY[15:]], lower_case=False)
 COMPOSED = ["서울의 날씨 틀어줘?", "부산 음악 é 틀어줘 .", "음악 틀어줘"]
 NFD = [normalize("NFD", text) for text in COMPOSED]
-SAID = "texts in NFD, as on macOS, which the vocabulary cannot spell (pass normalization=NFC): 3 of 4"
+SAID = "texts in NFD, as on macOS, which the vocabulary cannot spell (set normalization to NFC): 3 of 4"
 
 
 @pytest.mark.parametrize("case", ["tag", "span"])
@@ -297,4 +297,4 @@ def test_texts_in_nfd_are_noticed(run, tmp_path, eager):
     assert json.loads((out / "metrics.json").read_text())["arguments"]["normalization"] == "NFC"
     assert len({normalize("NFD", str(run("predict", f"--model={out}", *texts)[1:])) for texts in (COMPOSED, NFD)}) == 1
     assert run("predict", f"--model={model}", f"--input={data}", f"--output={out}/answers", "--processes=1")[1] == [
-        f"{out}/answers: 4 answers, texts in NFD (pass normalization=NFC): 3"]
+        f"{out}/answers: 4 answers, texts in NFD (set normalization to NFC): 3"]

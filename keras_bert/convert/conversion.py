@@ -4,6 +4,7 @@ model's outputs."""
 import dataclasses
 import functools
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Literal
 
@@ -13,7 +14,7 @@ from keras_bert.arguments import Activation, Path, check, check_rules, to_json
 from keras_bert.convert.proof import outputs, prove
 from keras_bert.convert.task_settings import describe, open_source, with_settings, with_task
 from keras_bert.convert.trimming import with_tokens_of
-from keras_bert.errors import InputError, Option
+from keras_bert.errors import InputError, InputWarning, Option
 from keras_bert.files.atomic import atomic_folder, check_free
 from keras_bert.files.paths import find_texts
 from keras_bert.text import Tokenizer, load_tokenizer
@@ -144,9 +145,12 @@ def convert(model: Path, output: Path,
         weights = weights.with_config(hidden_act=hidden_act)
     weights = with_settings(weights, activation_fn, pairs, query=query_prompt, document=document_prompt)
     if vocab is not None:
-        weights, kept, spelled = with_vocabulary(weights, vocab)
-        report(f"vocabulary {vocab}: {weights.config.vocab_size} tokens: {kept} kept, {spelled} from the tokens that "
-               f"spell them, {weights.config.vocab_size - kept - spelled} from the mean of all")
+        weights, kept, unknown = with_vocabulary(weights, vocab)
+        report(f"vocabulary {vocab}: {(size := weights.config.vocab_size)} tokens: {kept} kept, {size - kept - unknown} "
+               f"from the tokens that spell them, {unknown} from the mean of all")
+        if 2 * unknown > size:
+            warnings.warn(f"{vocab}: the model's tokens spell fewer than half of these: it has not learned their "
+                          "language; pretrain it, or take another model", InputWarning, stacklevel=2)
         before, after = source.tokenizer, weights.tokenizer
         if before and after and after.rules != before.rules:
             report(f"texts are read by the rules of {vocab}" if os.path.isdir(vocab) else
@@ -209,7 +213,7 @@ def _report_source(source: Source, weights: Weights, skipped: dict[str, str], mi
     if rest := config.vocab_size - len(vocabulary):
         report(f"the last {rest} rows of the word embeddings have no token")
     if repeated := len(vocabulary) - len(set(vocabulary)):
-        report(f"{repeated} tokens of the vocabulary are repeated; texts get the last id of each")
+        report(f"repeated tokens of the vocabulary: {repeated}; texts get the last id of each")
 
 
 _OF_WEIGHTS = "has_segments", "separators", "truncation_side", "max_length"  # of a tokenizer
@@ -218,8 +222,8 @@ _POSITIONS = "bert.embeddings.position_embeddings.embeddings"
 
 def with_vocabulary(weights: Weights, path: Path) -> tuple[Weights, int, int]:
     """Returns the weights with one row per token of another `vocab.txt`, or of a folder with a tokenizer; the number of
-    tokens that keep their row, because they are in both vocabularies, and of those that get the mean of the rows of the
-    old tokens that spell them. All others get the mean of all rows."""
+    tokens that keep their row, because they are in both vocabularies, and of those that get the mean of all rows. All
+    others get the mean of the rows of the old tokens that spell them."""
     old = weights.tokenizer
     if old is None:
         raise InputError(f"{path}: another vocabulary needs the old one too; add the vocab.txt of the weights to their "
@@ -241,7 +245,7 @@ def with_vocabulary(weights: Weights, path: Path) -> tuple[Weights, int, int]:
               for name in OF_TOKENS if name in weights.read}
     weights = weights.with_config(vocab_size=len(tokenizer.vocabulary), pad_token_id=tokenizer.pad_id)
     weights = dataclasses.replace(weights, read={**weights.read, **mapped}, tokenizer=tokenizer)
-    return weights, kept, sum(map(bool, spellings)) - kept
+    return weights, kept, spellings.count([])
 
 
 def _mapped(read: Callable[[], np.ndarray], spellings: Sequence[list[int]]) -> np.ndarray:

@@ -116,7 +116,7 @@ class Answerer:
             return b"", b"", Counter(), error
         found, counts = loaded.answer_with_cuts([example for _, example in examples], **options)
         kinds = {"cut": f"texts cut at {' or '.join(loaded.task.limits)}", "split": "texts split into windows",
-                 "nfd": "texts in NFD (pass normalization=NFC)"}
+                 "nfd": "texts in NFD (set normalization to NFC)"}
         long = {kinds[name]: count for name, count in counts.items()}
         answers = [head | loaded.task.record(example, answer) for (head, example), answer in zip(examples, found)]
         return (_json_lines(answers, shard), _json_lines(invalid, shard) if invalid else b"",

@@ -7,7 +7,6 @@ from typing import Any, Self
 
 from keras_bert import kernels
 from keras_bert.arguments import Path
-from keras_bert.errors import InputError
 from keras_bert.export import export_litert, export_text_model
 from keras_bert.export.litert import default_task
 from keras_bert.files.atomic import atomic_folder
@@ -58,12 +57,9 @@ class FineTuned(TaskModel):
         model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
         check_files(folder, os.listdir(folder))
         task, columns = read_settings(folder)
-        with at(folder):
+        with at(f"{folder}: labels.json or settings.json"):
             check_names(model, task.named, vars(task))
-        tokenizer, rows = load_tokenizer(folder), model.bert.config.vocab_size
-        if (tokens := len(tokenizer.vocabulary)) > rows:
-            raise InputError(f"{folder}: its vocabulary must have at most {rows} tokens, the model's; got "
-                             f"{tokens}; copy the folder again")
+        (tokenizer := load_tokenizer(folder)).check_rows(folder, model.bert.config.vocab_size)
         return cls(model, tokenizer, task, columns)
 
     def export(self, path: Path, **options: Any) -> None:

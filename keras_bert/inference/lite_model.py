@@ -80,16 +80,13 @@ class LiteModel(TaskModel):
         if found != wanted:
             raise InputError(f"{os.fspath(folder)}: {FILE} must have the outputs of the task {self.task.name}, "
                              f"{wanted}; got {found}; export the model again")
-        size = self.runner.config.vocab_size
         for name, axes in self.task.lite_outputs.items():
             file, field = {"L": ("labels.json", "labels"), "T": (SETTINGS, "tags")}.get(axes[-1], ("", ""))
             count, names = self.runner.outputs[name]["shape_signature"][-1], getattr(self.task, field, None)
             if names is not None and count != len(names):
                 raise InputError(f"{os.fspath(folder)}: {file} must have a name for each of the {name} of {FILE} "
                                  f"({count}); got {len(names)}; export the model again")
-        if len(self.tokenizer.vocabulary) > size:
-            raise InputError(f"{os.fspath(folder)}: {self.tokenizer.files[0]} must have at most vocab_size ({size}) "
-                             f"tokens; got {len(self.tokenizer.vocabulary)}; export the model again")
+        self.tokenizer.check_rows(folder, self.runner.config.vocab_size)
         check_files(folder, ("labels.json", *self.tokenizer.files, "bert_config.json", SETTINGS))
 
     @property

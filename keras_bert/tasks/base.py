@@ -336,7 +336,7 @@ class Task:
         """Returns lines about the numbers of texts that were `split`, and `cut`, and that are in `nfd`."""
         limits = " or ".join(f"{name} {getattr(self, name):,}" for name in self.limits)
         kinds = {"split": f"split into windows of max_length {self.max_length:,}", "cut": f"cut at {limits}",
-                 "nfd": "in NFD, as on macOS, which the vocabulary cannot spell (pass normalization=NFC)"}
+                 "nfd": "in NFD, as on macOS, which the vocabulary cannot spell (set normalization to NFC)"}
         return [f"texts {kind}: {counts[name]:,} of {total:,}" for name, kind in kinds.items() if counts.get(name)]
 
     def count_nfd(self, examples: Sequence, tokenizer: Tokenizer) -> int:

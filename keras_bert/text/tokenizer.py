@@ -2,6 +2,7 @@
 
 import abc
 import itertools
+import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -107,6 +108,12 @@ class Tokenizer(abc.ABC):
     @abc.abstractmethod
     def graph(self) -> Any:
         """Returns the `GraphTokenizer` with the same ids."""
+
+    def check_rows(self, path: Path, rows: int) -> None:
+        """Raises an InputError if the model in `path` has fewer rows of embeddings than there are tokens."""
+        if (tokens := len(self.vocabulary)) > rows:
+            raise InputError(f"{os.fspath(path)}: its vocabulary must have at most the model's vocab_size ({rows}) "
+                             f"tokens; got {tokens}; copy the files of the model again")
 
     @property
     def default_length(self) -> int:

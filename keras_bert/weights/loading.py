@@ -53,10 +53,8 @@ def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: b
             check_followed(path, source.differences)
         if takes_texts and source.files is None:
             raise source.no_vocabulary()
-        tokens = len(source.tokenizer.vocabulary) if source.tokenizer else 0
-    if tokens > source.config.vocab_size:
-        raise InputError(f"{path}: its vocabulary must have at most the config's vocab_size "
-                         f"({source.config.vocab_size}) tokens; got {tokens}")
+        if source.tokenizer:
+            source.tokenizer.check_rows(path, source.config.vocab_size)
     if source.unopened:
         raise source.unopened
     return source
