@@ -146,8 +146,8 @@ def convert(model: Path, output: Path,
     weights = with_settings(weights, activation_fn, pairs, query=query_prompt, document=document_prompt)
     if vocab is not None:
         weights, kept, unknown = with_vocabulary(weights, vocab)
-        report(f"vocabulary {vocab}: {(size := weights.config.vocab_size)} tokens: {kept} kept, {size - kept - unknown} "
-               f"from the tokens that spell them, {unknown} from the mean of all")
+        report(f"vocabulary {vocab}: {(size := weights.config.vocab_size)} tokens: {kept} kept, {size - kept - unknown}"
+               f" from the tokens that spell them, {unknown} from the mean of all")
         if 2 * unknown > size:
             warnings.warn(f"{vocab}: the model's tokens spell fewer than half of these: it has not learned their "
                           "language; pretrain it, or take another model", InputWarning, stacklevel=2)
