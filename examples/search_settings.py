@@ -46,7 +46,9 @@ def main(train, valid, encoder, task, epochs, trials, output):
                     "dropout": trial.suggest_float("dropout", 0.0, 0.2, step=0.1)}
         folder = output / "-".join(f"{value:.3g}" for value in settings.values())
         trial.set_user_attr("folder", str(folder))
-        if not folder.exists():
+        if folder.exists():
+            shutil.rmtree(f"{folder}.checkpoints", ignore_errors=True)  # of a trial that was killed as it ended
+        else:
             try:
                 keras_bert.finetune(train, valid, model=encoder, output=folder, task=task, epochs=epochs,
                                     callbacks=[Report(trial)], **settings)
@@ -59,10 +61,11 @@ def main(train, valid, encoder, task, epochs, trials, output):
     study = optuna.create_study(storage=f"sqlite:///{output}/study.db", study_name="settings", direction="maximize",
                                 load_if_exists=True)
     given = {"train": train, "valid": valid, "encoder": encoder, "task": task, "epochs": epochs}
-    if (before := study.user_attrs.get("given", given)) != given:
+    states = optuna.trial.TrialState
+    done = states.COMPLETE, states.PRUNED
+    if (before := study.user_attrs.get("given", given)) != given and study.get_trials(states=done):
         raise keras_bert.InputError(f"{output}: holds a search with {before}; now {given}; pass another --output")
     study.set_user_attr("given", given)
-    states = optuna.trial.TrialState
     waiting = [trial.system_attrs["fixed_params"] for trial in study.get_trials(states=[states.WAITING])]
     for trial in study.get_trials(states=[states.RUNNING, states.FAIL]):
         if is_killed := trial.state == states.RUNNING:
@@ -71,7 +74,6 @@ def main(train, valid, encoder, task, epochs, trials, output):
         if (is_killed or is_stopped) and trial.params not in waiting:
             study.enqueue_trial(trial.params)
             waiting.append(trial.params)
-    done = states.COMPLETE, states.PRUNED
     study.optimize(run, trials - len(study.get_trials(states=done)))
     for trial in sorted(study.get_trials(states=done[:1]), key=lambda trial: -trial.value):
         print(f"{trial.value:.4f}  {trial.user_attrs['folder']}")

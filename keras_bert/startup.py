@@ -1,11 +1,12 @@
 """What is set before TensorFlow and Keras are imported."""
 
+import contextlib
 import functools
 import glob
-import importlib.util
+import importlib.machinery
 import os
 import platform
-import re
+import subprocess
 import sys
 import types
 from collections.abc import Callable
@@ -38,37 +39,37 @@ def quiet_tensorflow() -> None:
     has_gpu = bool(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"))  # the second is for WSL
     level = os.environ["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or ("2" if has_gpu else "3")
     if level in ("2", "3") and "tensorflow" not in sys.modules:
-        sys.meta_path.insert(0, types.SimpleNamespace(find_spec=_find_quiet))  # type: ignore[arg-type]
+        _QUIET.hidden = "IWE"[:int(level)]
+        sys.meta_path = [_QUIET, *(finder for finder in sys.meta_path if finder is not _QUIET)]
 
 
-def _find_quiet(name: str, *_: Any) -> Any:
-    """A finder's `find_spec` that wraps the import of TensorFlow."""
-    if name != "tensorflow":
-        return None
-    sys.meta_path = [finder for finder in sys.meta_path if getattr(finder, "find_spec", None) is not _find_quiet]
-    if spec := importlib.util.find_spec(name):
-        loader: Any = spec.loader
-        loader.exec_module = functools.partial(_without_log, loader.exec_module)
+def _find_quiet(name: str, *args: Any) -> Any:
+    """A finder's `find_spec` that finds TensorFlow as Python does, and runs it `_without_log`."""
+    spec = importlib.machinery.PathFinder.find_spec(name, *args) if name == "tensorflow" else None
+    if spec and (loader := spec.loader):
+        loader.exec_module = functools.partial(_without_log, loader.exec_module)  # type: ignore[method-assign]
     return spec
 
 
 def _without_log(run: Callable[[Any], None], module: Any) -> None:
-    """Runs a module, then writes what it wrote to standard error, without lines of TensorFlow's log that are hidden."""
+    """Runs a module. Another process filters its log, so that what is written before a crash is shown, too."""
+    sys.meta_path = [finder for finder in sys.meta_path if finder is not _QUIET]
+    pattern = f"^(WARNING: All log messages before absl|[{_QUIET.hidden}]0000 )"
     try:
-        error, hidden = os.dup(2), os.memfd_create("stderr")  # in memory, because the file system may be read-only
-    except (AttributeError, OSError):  # not on Linux, or standard error is closed
+        os.fstat(2)
+        grep: Any = subprocess.Popen(["grep", "-aEv", "--line-buffered", pattern], stdin=subprocess.PIPE, stdout=2)
+    except OSError:  # there is no standard error, or no grep
         return run(module)
-    os.dup2(hidden, 2)
+    error = os.dup(2)
+    os.dup2(grep.stdin.fileno(), 2)
     try:
         run(module)
     finally:
         os.dup2(error, 2)
         os.close(error)
-        levels = "IWE"[:int(os.environ["TF_CPP_MIN_LOG_LEVEL"])]
-        with open(hidden, "rb") as file:
-            file.seek(0)
-            os.write(2, b"".join(line for line in file if not re.match(
-                rf"WARNING: All log messages before absl|[{levels}]0000 ".encode(), line)))
+        grep.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # if a child process that was started still writes
+            grep.wait(1)
 
 
 def register_classes(*_: Any) -> None:
@@ -91,3 +92,4 @@ def _from_config(module: str, name: str, config: dict[str, Any]) -> Any:
 
 
 _FINDER: Any = types.SimpleNamespace(find_spec=register_classes)
+_QUIET: Any = types.SimpleNamespace(find_spec=_find_quiet, hidden="")  # `hidden` are levels of the log

@@ -177,6 +177,9 @@ def test_wrong_folders(run, trained, pretrained, intents, tmp_path):
              f"{pretrained}: must be a folder that finetune wrote; if these are weights of another format, convert "
              f"them: keras-bert convert --model={pretrained} --output=… --format=keras_bert; or fine-tune them: "
              f"keras-bert finetune --train=FILE --model={pretrained} --output=FOLDER"),
+            (["verify", trained], f"{trained}: must be a SavedModel, a folder with the file saved_model.pb; it is "
+             "missing; to write one: keras-bert export, or for a text embedding keras-bert export text-model "
+             "--pooling=mean"),
             (["evaluate", "--model=minilm", f"--data={intents[1]}"],
              "minilm: must be a folder that finetune wrote; there is no such folder; to write one, keras-bert finetune "
              "--train=FILE --model=minilm --output=FOLDER"),

@@ -175,7 +175,7 @@ def test_a_token_twice_in_a_folder(tmp_path):
         convert(folder, tmp_path / "out", "keras_bert", vocab=tmp_path)
     shutil.copy(tmp_path / "vocab.txt", folder)
     for load in FineTuned.load, open_source:
-        with pytest.raises(InputError, match="model: vocab.txt must be as it was exported; copy the folder again"):
+        with pytest.raises(InputError, match="model: vocab.txt must be as it was written; copy or write"):
             load(folder)
     (folder / "sha256.json").unlink()  # as before version 0.4
     with pytest.raises(InputError, match=rf"must have at most the model's vocab_size .{TINY.vocab_size}. tokens; got "):

@@ -196,14 +196,15 @@ def test_no_rows(intents_folder, shape):
      "a name for each of the probabilities of model.tflite (3); got 2"),
     (lambda folder: shutil.copy(zoo.litert("mean") / "model.tflite", folder),
      "model.tflite must have the outputs of the task intent, probabilities; got embedding"),
-    (lambda folder: (folder / "vocab.txt").write_text("\n".join([*TINY_VOCABULARY, "more"])),
+    (lambda folder: ((folder / "vocab.txt").write_text("\n".join([*TINY_VOCABULARY, "more"])),
+                     (folder / "sha256.json").unlink()),
      "its vocabulary must have at most the model's vocab_size (60) tokens; got 61"),
     (lambda folder: (folder / "vocab.txt").unlink(), "must be a folder with a vocabulary"),
-    (lambda folder: reverse(folder / "labels.json"), "labels.json must be as it was exported"),
+    (lambda folder: reverse(folder / "labels.json"), "labels.json must be as it was written"),
     (lambda folder: change_json(folder / "tokenizer_config.json", do_lower_case=False),
-     "tokenizer_config.json must be as it was exported; copy the folder again"),
-    (lambda folder: change_json(folder / "settings.json", max_length=17), "settings.json must be as it was exported"),
-    (lambda folder: change_json(folder / "bert_config.json", pad_token_id=1), "bert_config.json must be as it was exp"),
+     "tokenizer_config.json must be as it was written; copy or write the folder again"),
+    (lambda folder: change_json(folder / "settings.json", max_length=17), "settings.json must be as it was written"),
+    (lambda folder: change_json(folder / "bert_config.json", pad_token_id=1), "bert_config.json must be as it was wri"),
     (lambda folder: shorten(folder / "model.tflite", 0.5), "model.tflite: cannot be read: The model is not a valid"
      " Flatbuffer buffer; copy the folder again, or export the model again"),
     (lambda folder: (folder / "model.tflite").write_bytes(b""), "model.tflite: cannot be read: "),
@@ -236,9 +237,9 @@ def test_verify_notices_a_changed_bit_before_it_runs_the_model(intents_folder, t
         (folder / name).touch()
     (folder / "tokenizer_config.json").unlink()
     assert run("verify", folder) == (1, [], [
-        f"keras-bert: {folder}: model.tflite must be as it was exported; more.txt must be removed: it was added after "
-        "the export; tokenizer_config.json must be as it was exported; it is missing; copy the folder again, export "
-        "the model again, or remove sha256.json if the change is right"])
+        f"keras-bert: {folder}: model.tflite must be as it was written; more.txt must be removed: it was added after "
+        "the export; tokenizer_config.json must be as it was written; it is missing; copy or write the "
+        "folder again, or remove sha256.json if the change is right"])
 
 
 def test_a_folder_without_digests(intents_folder, tmp_path):

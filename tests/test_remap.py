@@ -173,7 +173,7 @@ def test_minilm_under_a_multilingual_vocabulary(minilm, tmp_path):
 def test_the_tokens_of_texts_are_kept(kind, tmp_path, monkeypatch):
     """Their vectors are the same to the bit. Characters are kept, too, but letters only of the texts' scripts."""
     hangul, foreign = ({*map(chr, range(start, start + 32))} for start in (ord("가"), ord("а")))
-    words = ["[unused9]", *TINY_VOCABULARY, *hangul, *foreign, "##é", "♥", "##ー", "µ"]
+    words = ["[unused9]", *TINY_VOCABULARY, *hangul, *foreign, "##é", "♥", "##ー", "µ", ""]
     tokenizer = BertTokenizer(words) if kind == "WordPiece" else test_unigram.tokenizer_of("nfkc", False).extended(
         dict.fromkeys(foreign, []))
     texts = TEXTS if kind == "WordPiece" else ["오늘은 날씨가 좋다", "the film", "ㅋㅋㅋ 123"]
@@ -195,16 +195,16 @@ def test_the_tokens_of_texts_are_kept(kind, tmp_path, monkeypatch):
     assert expected <= set(kept.vocabulary) < set(tokenizer.vocabulary) - foreign
     size, count = len(tokenizer.vocabulary) + 1, len(kept.vocabulary)
     assert any(line.startswith(f"kept {count:,} of {size:,} rows of the word embeddings: ") for line in lines)
-    assert any(line.startswith("50.0% of 2 lines use tokens that all other lines lack; without") for line in lines)
+    assert any(line.startswith("50.0% of 2 held-out lines use tokens that the others lack; without") for line in lines)
     if kind == "unigram":  # what follows does not depend on the tokenizer
         return
     (tmp_path / "line.txt").write_text(texts[0], encoding="utf-8")
     monkeypatch.setattr(trimming, "_COMMON", 0.5)  # of the tokens, one is in Hangul
-    for most, name, line in (1, "texts", "0.0% of 1 lines use tokens that all"), (9, "line", "fewer than 20 lines"):
+    for most, name, line in (1, "texts", "0.0% of 1 held-out lines use"), (9, "line", "fewer than 20 lines"):
         monkeypatch.setattr(trimming, "_MOST", most)
         convert(tmp_path, tmp_path / name, "keras_bert", keep_tokens_of=[f"{tmp_path}/{name}.txt"], report=lines.append)
         assert any(found.startswith(line) for found in lines)
     assert {*kept.vocabulary} - {*load_tokenizer(tmp_path / "texts").vocabulary} == hangul - {"가"}
-    (tmp_path / "texts.jsonl").write_text("{}")
-    with pytest.raises(InputError, match="must have one text per line, as .txt and .tsv; got .jsonl: write its texts"):
-        convert(tmp_path, tmp_path / "new", "keras_bert", keep_tokens_of=[f"{tmp_path}/texts.jsonl"])
+    (tmp_path / "texts.csv").write_text("word,label")
+    with pytest.raises(InputError, match="must have one text per line, as .txt and .tsv; got .csv: write its texts"):
+        convert(tmp_path, tmp_path / "new", "keras_bert", keep_tokens_of=[f"{tmp_path}/texts.csv"])

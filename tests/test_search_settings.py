@@ -27,7 +27,8 @@ def test_an_interrupted_search_continues(number, intents, tmp_path):
     command = [sys.executable, SCRIPT, f"--train={train}", f"--valid={valid}", f"--encoder={zoo.pretrained()}",
                f"--output={tmp_path / 'search'}", "--epochs=2"]
     with subprocess.Popen([*command, "--trials=4"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while not ([*tmp_path.glob("search/*/metrics.json")] and [*tmp_path.glob("search/*.checkpoints/*")]):
+        while not (trained := {path.parent for path in tmp_path.glob("search/*/metrics.json")}) or all(
+                path.parent.with_suffix("") in trained for path in tmp_path.glob("search/[!.]*.checkpoints/*")):
             assert process.poll() is None
             time.sleep(0.1)
         os.kill(process.pid, number)
@@ -39,7 +40,7 @@ def test_an_interrupted_search_continues(number, intents, tmp_path):
     listed = dict(reversed(line.split("  ")) for line in done.stdout.splitlines())
     assert listed == {str(path.parent): f"{json.loads(path.read_text())['accuracy']:.4f}"
                       for path in tmp_path.glob("search/*/metrics.json")}
-    assert sum(path.is_dir() for path in tmp_path.glob("search/*")) == len(listed) == states.count("COMPLETE")
-    assert not [*tmp_path.glob("search/*.checkpoints")]
+    assert sum(path.is_dir() for path in tmp_path.glob("search/[!.]*")) == len(listed) == states.count("COMPLETE")
+    assert not [*tmp_path.glob("search/[!.]*.checkpoints")]
     other = subprocess.run([*command, "--epochs=3"], capture_output=True, text=True, timeout=300)
     assert other.returncode == 1 and "search: holds a search with {" in other.stderr.splitlines()[-1]

@@ -73,7 +73,7 @@ def test_the_mark_of_the_exporter_belongs_to_the_graph(tmp_path):
     assert marked.row_wise == {"serving_default", "encode"} and not marked.is_unmarked
     other = write_function(tmp_path / "other", serving_default=lambda text: {"size": tf.strings.length(text)})
     shutil.copytree(zoo.saved_model("tag") / "assets.extra", other / "assets.extra")
-    with pytest.raises(InputError, match="other: assets/bert_config.json must be as it was exported; it is missing; "):
+    with pytest.raises(InputError, match="other: assets/bert_config.json must be as it was written; it is missing; "):
         SavedModel(str(other), 1)
     (other / "assets.extra/sha256.json").unlink()  # as versions before 0.4 wrote it
     assert SavedModel(str(other), 1).row_wise == set()

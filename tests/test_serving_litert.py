@@ -278,7 +278,7 @@ def test_a_changed_model_file_is_not_served(folders, tmp_path):
     with open(folder / "model.tflite", "ab") as file:
         file.write(b"more")
     LiteModel.load(folder)
-    with pytest.raises(InputError, match="lite: model.tflite must be as it was exported; copy"):
+    with pytest.raises(InputError, match="lite: model.tflite must be as it was written; copy"):
         load_served_model(str(folder), 1)
 
 

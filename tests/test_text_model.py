@@ -70,7 +70,7 @@ def test_a_damaged_description_is_refused_or_left_out(exported, run, tmp_path):
     status, _, messages = run("predict", f"--model={tmp_path / 'copy'}", "a")
     assert status == 1 and len(messages) == 1 and "copy: cannot be loaded: " in messages[0], messages
     (tmp_path / "copy/assets/vocab.txt").write_text("[PAD]\n")
-    with pytest.raises(InputError, match="copy: assets/vocab.txt must be as it was exported; copy the folder again"):
+    with pytest.raises(InputError, match="copy: assets/vocab.txt must be as it was written; copy or write"):
         SavedModel(str(tmp_path / "copy"), 1)
 
 

@@ -269,5 +269,5 @@ def test_a_damaged_file_is_named(tmp_path, name, damage, run):
     folder = zoo.copy(zoo.saved_model("intent"), tmp_path / "copy")
     damage(folder / name)
     assert run("verify", folder) == (1, [], [
-        f"keras-bert: {folder}: {name} must be as it was exported; copy the folder again, export the model again, or "
+        f"keras-bert: {folder}: {name} must be as it was written; copy or write the folder again, or "
         "remove assets.extra/sha256.json if the change is right"])

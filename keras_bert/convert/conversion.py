@@ -99,7 +99,7 @@ def convert(model: Path, output: Path,
         vocab: Another vocab.txt, or a folder with a tokenizer of the same kind, as of make-vocab --extend. The
             rows of the word embeddings are mapped to its tokens.
         keep_tokens_of: Text files, one text per line, or glob patterns: keep the word embeddings of their tokens, of
-            special tokens, and of single characters; of letters, only Latin ones and those of the texts' scripts.
+            special tokens, and of single characters; of letters, only Latin ones and those of scripts with 1% of these.
         max_position_embeddings: Number of positions to keep. Default: all.
         next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler: for pretraining checkpoints
             of the Model Garden, whose own pooler is not trained.

@@ -28,9 +28,9 @@ _MANY = 20  # letters in a vocabulary that are a script, and not a few signs, su
 
 
 def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str], object]) -> Weights:
-    """Returns the weights with the rows of special tokens, prompts, tokens that text files use, one text per line, and
-    single characters; of letters, only Latin ones and those of the texts' scripts. Reports how many of one in 20 lines,
-    up to 10,000, use tokens that all other lines lack, and the cosine of their mean vectors with and without these."""
+    """Returns the weights with the rows of special tokens, prompts, tokens of text files, one text per line, and single
+    characters; of letters, only Latin ones and those of scripts with 1% of these. Reports what new texts lose,
+    estimated with one in 20 lines, up to 10,000."""
     tokenizer = weights.tokenizer
     if tokenizer is None:
         raise InputError("the tokens of texts need a vocabulary next to the weights")
@@ -46,17 +46,18 @@ def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str
     used[tokenizer.flat_ids((weights.settings.get("prompts") or {}).values())[0]] = True
     all_used = used.copy()
     all_used[tokenizer.flat_ids(held_out)[0]] = True
-    trimmed = _restricted(weights, tokenizer, all_used)
+    trimmed, _ = _restricted(weights, tokenizer, all_used)
     report(f"kept {trimmed.config.vocab_size:,} of {weights.config.vocab_size:,} rows of the word embeddings: the "
            f"encoder has {_megabytes(trimmed):.0f} MB in float32, before {_megabytes(weights):.0f} MB")
     if not held_out:
         report(f"fewer than {_EVERY} lines, too few to estimate what new texts lose")
         return trimmed
-    changed = [text for text, ids in zip(held_out, tokenizer.ids(held_out)) if not used[ids].all()]
-    line = f"{len(changed) / len(held_out):.1%} of {len(held_out):,} lines use tokens that all other lines lack"
+    partial = _restricted(weights, tokenizer, used)
+    kept = np.isin(tokenizer.vocabulary, partial[1].vocabulary)
+    changed = [text for text, ids in zip(held_out, tokenizer.ids(held_out)) if not kept[ids].all()]
+    line = f"{len(changed) / len(held_out):.1%} of {len(held_out):,} held-out lines use tokens that the others lack"
     if changed:
-        before, after = (_vectors(each, each.tokenizer or tokenizer, changed[:_COMPARED])
-                         for each in (weights, _restricted(weights, tokenizer, used)))
+        before, after = (_vectors(*each, changed[:_COMPARED]) for each in ((weights, tokenizer), partial))
         cosines = (before * after).sum(1)
         line += (f"; without these, the cosine of their vectors is {cosines.mean():.3f}, at least {cosines.min():.3f}, "
                  f"for {len(cosines)} of them")
@@ -76,8 +77,8 @@ def trimmed(model: BertTask, tokenizer: Tokenizer, settings: dict[str, Any], pat
     return copy, weights.tokenizer or tokenizer
 
 
-def _restricted(weights: Weights, tokenizer: Tokenizer, used: np.ndarray) -> Weights:
-    """Returns the weights with the rows of some tokens, bool [vocabulary], and of single characters."""
+def _restricted(weights: Weights, tokenizer: Tokenizer, used: np.ndarray) -> tuple[Weights, Tokenizer]:
+    """Returns the weights and the tokenizer of some tokens, bool [vocabulary], and of single characters."""
     scripts = np.array([_script(token[-1:]) for token in tokenizer.vocabulary])
     foreign = [name for name, count in zip(*np.unique(scripts[tokenizer.is_character], return_counts=True))
                if count >= _MANY and name not in ("", "LATIN") and (scripts[used] == name).mean() < _COMMON]
@@ -85,12 +86,12 @@ def _restricted(weights: Weights, tokenizer: Tokenizer, used: np.ndarray) -> Wei
     read = {name: lambda read=weights.read[name]: read()[kept] for name in OF_TOKENS if name in weights.read}
     restricted = tokenizer.restricted(kept.tolist())
     return dataclasses.replace(weights.with_config(vocab_size=len(kept), pad_token_id=restricted.pad_id),
-                               read={**weights.read, **read}, tokenizer=restricted)
+                               read={**weights.read, **read}, tokenizer=restricted), restricted
 
 
 def _script(letter: str) -> str:
     """Returns the script of a letter, from its name in Unicode; "" for other characters, also for modifiers as "ー"."""
-    name = unicodedata.name(letter, "").removeprefix("HALFWIDTH ").removeprefix("FULLWIDTH ")
+    name = unicodedata.name(letter or "\0", "").removeprefix("HALFWIDTH ").removeprefix("FULLWIDTH ")
     return name.partition(" ")[0] if letter.isalpha() and unicodedata.category(letter) != "Lm" else ""
 
 

@@ -60,15 +60,16 @@ def check_files(folder: Path, names: Collection[str] | None = None, added: bool 
     if file is None:
         return None
     digests, problems = read_object(os.path.join(folder, file)), []
-    for name in digests.keys() & (names or digests.keys()):
+    for name in digests.keys() & (digests.keys() if names is None else names):
         with reading(path := os.path.join(folder, name)):
             if not os.path.isfile(path) or file_digest(path) != digests[name]:
-                problems.append(f"{name} must be as it was exported" + "; it is missing" * (not os.path.lexists(path)))
+                problems.append(f"{name} must be as it was written" + "; it is missing" * (not os.path.lexists(path)))
     # In LiteRT folders of version 0.3, settings.json has no digest.
-    others = {*_files(folder)} - digests.keys() - {file, "settings.json"} if added else ()
+    # In folders of models, which are not exported, only the vocabulary has one.
+    others = {*_files(folder)} - digests.keys() - {file, "settings.json"} if added and len(digests) > 1 else ()
     problems += [f"{name} must be removed: it was added after the export" for name in others
                  if not os.path.basename(name).startswith(".")]  # as macOS adds them
     if problems:
-        raise InputError(f"{os.fspath(folder)}: {'; '.join(sorted(problems))}; copy the folder again, export the model "
-                         f"again, or remove {file} if the change is right")
+        raise InputError(f"{os.fspath(folder)}: {'; '.join(sorted(problems))}; copy or write the folder again, or "
+                         f"remove {file} if the change is right")
     return file

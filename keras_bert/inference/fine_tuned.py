@@ -1,7 +1,6 @@
 """`FineTuned`: the model folder that `finetune` writes and `predict` reads."""
 
 import dataclasses
-import os
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -10,7 +9,6 @@ from keras_bert.arguments import Path
 from keras_bert.export import export_litert, export_text_model
 from keras_bert.export.litert import default_task
 from keras_bert.files.atomic import atomic_folder
-from keras_bert.files.digests import check_files
 from keras_bert.files.paths import at
 from keras_bert.inference.task_model import TaskModel
 from keras_bert.layers.base import check_not_quantized
@@ -55,7 +53,6 @@ class FineTuned(TaskModel):
     def load(cls, folder: Path) -> Self:
         """Reads the folder that `save` wrote. Raises an InputError for another folder."""
         model = load_model(folder, layout="padded" if kernels.prefers_few_shapes() else "unpadded")
-        check_files(folder, os.listdir(folder))
         task, columns = read_settings(folder)
         with at(f"{folder}: labels.json or settings.json"):
             check_names(model, task.named, vars(task))

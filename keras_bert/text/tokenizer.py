@@ -2,7 +2,6 @@
 
 import abc
 import itertools
-import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -112,7 +111,7 @@ class Tokenizer(abc.ABC):
     def check_rows(self, path: Path, rows: int) -> None:
         """Raises an InputError if the model in `path` has fewer rows of embeddings than there are tokens."""
         if (tokens := len(self.vocabulary)) > rows:
-            raise InputError(f"{os.fspath(path)}: its vocabulary must have at most the model's vocab_size ({rows}) "
+            raise InputError(f"{path}: its vocabulary must have at most the model's vocab_size ({rows}) "
                              f"tokens; got {tokens}; copy the files of the model again")
 
     @property

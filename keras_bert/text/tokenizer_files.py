@@ -15,6 +15,7 @@ from typing import Any, Literal
 from keras_bert.arguments import Path, plural
 from keras_bert.config import as_bert
 from keras_bert.errors import InputError, InputWarning
+from keras_bert.files.digests import check_files
 from keras_bert.files.json_files import Record, all_differences, check_followed, read_json, read_object
 from keras_bert.files.paths import naming_damage
 from keras_bert.text import unigram_files, vocabulary
@@ -115,11 +116,12 @@ def read_tokenizer_files(folder: Path, config: dict | None = None) -> TokenizerF
 
     Raises:
         InputError: the tokenizer has other rules than BERT's, the vocabulary in `vocab.txt` or `tokenizer.json` is not
-            one of WordPiece, or a file is invalid.
+            one of WordPiece, or a file is invalid or differs from its digest.
     """
     folder = os.fspath(folder)
     with naming_damage(folder):
         folder = _transformer_folder(folder)
+        check_files(folder, [name for name in ("vocab.txt", TOKENIZER) if os.path.exists(os.path.join(folder, name))])
         stored = read_object(os.path.join(folder, TOKENIZER))
         return _read_keras_hub(folder, stored) if "class_name" in stored else _read(folder, stored, config)
 

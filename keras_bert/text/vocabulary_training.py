@@ -29,7 +29,7 @@ MAX_HELD_OUT = 100_000  # lines; more would give no new information
 # Maximum number of characters for the trainer, which takes some ten seconds for them. It counts pairs of tokens in 32
 # bits: 2^31 would overflow.
 FED_CHARACTERS = 200_000_000
-_NOT_LINES = (".jsonl", ".json", ".parquet", ".gz", ".zip")
+_NOT_LINES = (".csv", ".jsonl", ".json", ".parquet", ".gz", ".zip")
 
 
 @dataclasses.dataclass(frozen=True)

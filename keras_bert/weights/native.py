@@ -11,7 +11,7 @@ import keras
 from keras_bert.arguments import Path
 from keras_bert.config import BertConfig
 from keras_bert.errors import InputError, Option
-from keras_bert.files.digests import check_files, write_digests
+from keras_bert.files.digests import write_digests
 from keras_bert.files.json_files import declared, read_object
 from keras_bert.models import BertEmbedder, BertEmbeddingClassifier, load_model
 from keras_bert.models.base import BertTask
@@ -30,7 +30,6 @@ SETTINGS_FILE = "keras_bert_settings.json"
 def read(path: str, config: str | None = None) -> Source:
     """Reads a folder; ignores `config`, because `model.keras` contains the config."""
     stored = model = load_model(path)
-    check_files(path, os.listdir(path))
     labels, losses, settings = read_labels(path).get("labels"), [], read_object(os.path.join(path, SETTINGS))
     if isinstance(model, BertEmbeddingClassifier):
         model, labels = BertEmbedder(model.bert, model.pooling, normalize=True), None
