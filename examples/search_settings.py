@@ -37,7 +37,9 @@ class Report(keras.callbacks.Callback):
             raise optuna.TrialPruned
 
 
-def main(train, valid, encoder, task, epochs, trials, output):
+def main(train, valid, encoder, task, epochs, trials, output, **columns):
+    if output.is_file():
+        raise keras_bert.InputError(f"{output}: must be a folder; it is a file")
     output.mkdir(parents=True, exist_ok=True)
 
     def run(trial):
@@ -51,7 +53,7 @@ def main(train, valid, encoder, task, epochs, trials, output):
         else:
             try:
                 keras_bert.finetune(train, valid, model=encoder, output=folder, task=task, epochs=epochs,
-                                    callbacks=[Report(trial)], **settings)
+                                    callbacks=[Report(trial)], **columns, **settings)
             except optuna.TrialPruned:
                 shutil.rmtree(f"{folder}.checkpoints")
                 raise
@@ -60,7 +62,7 @@ def main(train, valid, encoder, task, epochs, trials, output):
 
     study = optuna.create_study(storage=f"sqlite:///{output}/study.db", study_name="settings", direction="maximize",
                                 load_if_exists=True)
-    given = {"train": train, "valid": valid, "encoder": encoder, "task": task, "epochs": epochs}
+    given = {"train": train, "valid": valid, "encoder": encoder, "task": task, "epochs": epochs} | columns
     states = optuna.trial.TrialState
     done = states.COMPLETE, states.PRUNED
     if (before := study.user_attrs.get("given", given)) != given and study.get_trials(states=done):
@@ -88,6 +90,8 @@ if __name__ == "__main__":
     parser.add_argument("--task", default="intent")
     parser.add_argument("--epochs", default=4, type=int)
     parser.add_argument("--trials", default=20, type=int)
+    for flag in ("--text_column", "--label_column"):
+        parser.add_argument(flag, default=flag[2:].removesuffix("_column"))
     optuna.logging.set_verbosity(optuna.logging.ERROR)  # it would print a traceback for an error of the first trial
     try:
         main(**vars(parser.parse_args()))

@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import flatbuffers
+import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.lite.tools import flatbuffer_utils
-from tensorflow.python.framework.convert_to_constants import convert_variables_to_constants_v2
 
 from keras_bert import models
 from keras_bert.arguments import Path, check
@@ -85,7 +85,7 @@ def write_litert(model: BertTask, tokenizer: Tokenizer, folder: str, task: Task 
     def answer(*inputs: tf.Tensor) -> Answers:
         return task.outputs_in_graph(replica, inputs)
 
-    content = with_metadata(_convert(answer, dtype), task, tokenizer)
+    content = with_metadata(_convert(answer, replica.variables, dtype), task, tokenizer)
     pathlib.Path(folder, FILE).write_bytes(content)
     config = model.bert.config
     config.to_json(os.path.join(folder, "bert_config.json"))
@@ -114,16 +114,13 @@ def default_task(model: BertTask, tokenizer: Tokenizer, settings: Mapping[str, A
     return Embed(model.bert.config.input_length(None, tokenizer.default_length), **fields_of(settings or {}))
 
 
-def _convert(answer: Callable, dtype: str) -> bytes:
+def _convert(answer: Callable, variables: Sequence[keras.Variable], dtype: str) -> bytes:
     """Returns the model file of a function of the inputs. Its variables become constants, which LiteRT packs once."""
     signature = [tf.TensorSpec([None, None], tf.int32, name) for name in INPUTS]
-    traced = tf.function(answer, input_signature=signature, autograph=False).get_concrete_function()
-    frozen = convert_variables_to_constants_v2(traced)
-    names = sorted(traced.structured_outputs)  # the order of a dict's outputs in a graph
+    function = tf.function(answer, input_signature=signature, autograph=False).get_concrete_function()
     module = tf.Module()
-    module.serve = tf.function(lambda *inputs: dict(zip(names, frozen(*inputs))), input_signature=signature,
-                               autograph=False)
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([module.serve.get_concrete_function()], module)
+    module.weights = [variable.value for variable in variables]  # only TensorFlow's become constants
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
     if dtype == "int8":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
     return converter.convert()

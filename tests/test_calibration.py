@@ -70,7 +70,7 @@ def test_thresholds_are_tested_in_order_until_one_fails():
     assert str(failure.value) == (
         "no threshold keeps max_error=0.03 with confidence 0.95: of the 100 texts with the highest scores, 1 is "
         "answered wrong, which bounds the errors by 0.047; about 3,400 texts instead of 2,180 would do if no larger "
-        "share is wrong; pass a larger max_error, or more texts")
+        "share is wrong; pass a larger max_error with new texts, or more texts")
     assert probability_of_at_most(1, 100, 0.047) <= 0.05 < probability_of_at_most(1, 100, 0.046)
     assert probability_of_at_most(1, 157, 0.03) <= 0.05 < probability_of_at_most(1, 156, 0.03)
     with pytest.raises(InputError, match="more texts would not help"):

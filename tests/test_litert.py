@@ -266,7 +266,7 @@ def converted(monkeypatch):
     """In place of the converter, the file that it made of the same model."""
     with zipfile.ZipFile(zoo.litert("intent") / "model.tflite") as archive:
         content = (zoo.litert("intent") / "model.tflite").read_bytes()[:archive.infolist()[0].header_offset]
-    monkeypatch.setattr(litert, "_convert", lambda answer, dtype: content)
+    monkeypatch.setattr(litert, "_convert", lambda *arguments: content)
 
 
 @pytest.mark.usefixtures("converted")

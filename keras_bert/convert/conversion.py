@@ -213,7 +213,7 @@ def _report_source(source: Source, weights: Weights, skipped: dict[str, str], mi
     if rest := config.vocab_size - len(vocabulary):
         report(f"the last {rest} rows of the word embeddings have no token")
     if repeated := len(vocabulary) - len(set(vocabulary)):
-        report(f"repeated tokens of the vocabulary: {repeated}; texts get the last id of each")
+        report(f"{repeated} repeated tokens: texts get the last id of each")
 
 
 _OF_WEIGHTS = "has_segments", "separators", "truncation_side", "max_length"  # of a tokenizer

@@ -78,8 +78,9 @@ def paired_lines(folder: Path, *names: str) -> Iterator[tuple[int, list[str]]]:
     for row, entries in enumerate(itertools.zip_longest(*files, fillvalue=(0, 1.0, "")), 1):
         stripped = [line.strip() for _, _, line in entries]
         if any(stripped) and not all(stripped):
+            short = [name for name, line in zip(names, stripped) if not line]
             raise InputError(f"{folder}: row {row}: {_enumerated(names)} must have the same rows; "
-                             f"got {_enumerated([f'{line!r:.40}' for line in stripped])}")
+                             f"{' and '.join(short)} has none here: a line is missing here or before")
         if all(stripped):
             yield row, stripped
 

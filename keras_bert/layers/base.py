@@ -119,7 +119,7 @@ class FreezableLayer(QuantizableLayer):
     def set_trainable(self, value: bool, frozen: Sequence[str]) -> None:
         """Sets `trainable` of all layers, then freezes those with the paths `frozen`."""
         if isinstance(frozen, str):
-            raise ValueError(f"frozen must be a list of names; got {frozen!r}; pass [{frozen!r}]")
+            raise InputError(f"frozen must be a list of names; got {frozen!r}; pass [{frozen!r}]")
         self._frozen = tuple(frozen)
         keras.layers.Layer.trainable.fset(self, value)
         freeze(self, frozen)
@@ -169,12 +169,12 @@ def _frozen_paths(owner: keras.layers.Layer) -> Iterator[str]:
 
 
 def freeze(owner: keras.layers.Layer, paths: Iterable[str]) -> None:
-    """Freezes the sublayers with the given paths, see `_frozen_paths`; a ValueError names a path without a layer."""
+    """Freezes the sublayers with the given paths, see `_frozen_paths`; an InputError names a path without a layer."""
     layers = {layer.name: layer for layer in own_layers(owner)}
     for path in paths:
         name, _, below = path.partition("/")
         if name not in layers:
-            raise ValueError(f"frozen must name layers: {', '.join(layers)}, or their sublayers as layer/sublayer; "
+            raise InputError(f"frozen must name layers: {', '.join(layers)}, or their sublayers as layer/sublayer; "
                              f"got {path!r}")
         layer = layers[name]
         if below:

@@ -188,7 +188,7 @@ def bounded(scores: np.ndarray, is_wrong: np.ndarray, thresholds: np.ndarray, ma
         "no threshold keeps ", Option(f"max_error={max_error}"), f" with confidence {CONFIDENCE}: of the {count:,} "
         f"{plural('text', count)} with the highest scores, {wrong:,} {'is' if wrong == 1 else 'are'} answered wrong, "
         f"which bounds the errors by {np.ceil(limit * 1000) / 1000:.3f}; {more}; pass a larger ", Option("max_error"),
-        ", or more texts" if len(enough) else "")
+        " with new texts", ", or more texts" if len(enough) else "")
 
 
 def recalibrated(task: "Classify", runtime: str, fit: tuple[Encoded, Outputs], measured: tuple[Encoded, Outputs],

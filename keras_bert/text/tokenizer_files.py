@@ -77,8 +77,9 @@ class TokenizerFiles:
         return kinds[self.kind](self.vocabulary, **self.arguments)
 
     def warn(self, folder: Path) -> None:
-        """Prints the guesses as warnings, one line each."""
-        for line in self.guesses:
+        """Prints the guesses, and how many tokens are repeated, as warnings, one line each."""
+        repeated = len(self.vocabulary) - len(set(self.vocabulary))
+        for line in (*self.guesses, *[f"{repeated} repeated tokens: texts get the last id of each"] * (repeated > 0)):
             warnings.warn(f"{os.fspath(folder)}: {line}", InputWarning, stacklevel=3)
 
 
