@@ -287,10 +287,10 @@ def _read_number(types: Collection[type], largest: float, value: Any) -> Any:
 
 
 def show(value: Any) -> str:
-    """Returns a value as text for a message: `a list of 5`, or truncated JSON, in ASCII because of lone surrogates."""
+    """Returns a value as text for a message: `a list of 5`, or truncated JSON, with lone surrogates escaped."""
     if isinstance(value, (dict, list)) and len(value) > 3:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
-    text = json.dumps(value)
+    text = json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace").decode()
     return text if len(text) <= 80 else text[:80] + "…"
 
 
