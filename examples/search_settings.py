@@ -63,11 +63,10 @@ def main(train, valid, encoder, task, epochs, trials, output, **columns):
     study = optuna.create_study(storage=f"sqlite:///{output}/study.db", study_name="settings", direction="maximize",
                                 load_if_exists=True)
     given = {"train": train, "valid": valid, "encoder": encoder, "task": task, "epochs": epochs} | columns
-    states = optuna.trial.TrialState
-    done = states.COMPLETE, states.PRUNED
-    if (before := study.user_attrs.get("given", given)) != given and study.get_trials(states=done):
+    if (before := study.user_attrs.get("given", given)) != given and [*output.glob("*-*-*")]:  # models, or checkpoints
         raise keras_bert.InputError(f"{output}: holds a search with {before}; now {given}; pass another --output")
     study.set_user_attr("given", given)
+    states = optuna.trial.TrialState
     waiting = [trial.system_attrs["fixed_params"] for trial in study.get_trials(states=[states.WAITING])]
     for trial in study.get_trials(states=[states.RUNNING, states.FAIL]):
         if is_killed := trial.state == states.RUNNING:
@@ -76,6 +75,7 @@ def main(train, valid, encoder, task, epochs, trials, output, **columns):
         if (is_killed or is_stopped) and trial.params not in waiting:
             study.enqueue_trial(trial.params)
             waiting.append(trial.params)
+    done = states.COMPLETE, states.PRUNED
     study.optimize(run, trials - len(study.get_trials(states=done)))
     for trial in sorted(study.get_trials(states=done[:1]), key=lambda trial: -trial.value):
         print(f"{trial.value:.4f}  {trial.user_attrs['folder']}")

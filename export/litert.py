@@ -4,12 +4,12 @@ answer texts without TensorFlow. docs/hub_contract.md specifies the inputs and t
 import io
 import os
 import pathlib
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import flatbuffers
-import keras
 import numpy as np
 import tensorflow as tf
 from tensorflow.lite.tools import flatbuffer_utils
@@ -19,6 +19,7 @@ from keras_bert.arguments import Path, check
 from keras_bert.errors import InputError, Option
 from keras_bert.files.atomic import atomic_folder
 from keras_bert.files.digests import write_digests
+from keras_bert.files.paths import saving
 from keras_bert.litert import FILE, INPUTS, LiteRunner, import_interpreter
 from keras_bert.models.base import BertTask, check_names
 from keras_bert.tasks import Embed, Task, save_settings
@@ -85,7 +86,7 @@ def write_litert(model: BertTask, tokenizer: Tokenizer, folder: str, task: Task 
     def answer(*inputs: tf.Tensor) -> Answers:
         return task.outputs_in_graph(replica, inputs)
 
-    content = with_metadata(_convert(answer, replica.variables, dtype), task, tokenizer)
+    content = with_metadata(_convert(answer, dtype, folder), task, tokenizer)
     pathlib.Path(folder, FILE).write_bytes(content)
     config = model.bert.config
     config.to_json(os.path.join(folder, "bert_config.json"))
@@ -114,16 +115,19 @@ def default_task(model: BertTask, tokenizer: Tokenizer, settings: Mapping[str, A
     return Embed(model.bert.config.input_length(None, tokenizer.default_length), **fields_of(settings or {}))
 
 
-def _convert(answer: Callable, variables: Sequence[keras.Variable], dtype: str) -> bytes:
+def _convert(answer: Callable, dtype: str, folder: str) -> bytes:
     """Returns the model file of a function of the inputs. Its variables become constants, which LiteRT packs once."""
     signature = [tf.TensorSpec([None, None], tf.int32, name) for name in INPUTS]
     function = tf.function(answer, input_signature=signature, autograph=False).get_concrete_function()
     module = tf.Module()
-    module.weights = [variable.value for variable in variables]  # only TensorFlow's become constants
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([function], module)
-    if dtype == "int8":
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    return converter.convert()
+    module.weights = function.variables
+    with tempfile.TemporaryDirectory(dir=folder) as saved:
+        with saving():
+            tf.saved_model.save(module, saved, function)
+        converter = tf.lite.TFLiteConverter.from_saved_model(saved)
+        if dtype == "int8":
+            converter.optimizations = [tf.lite.Optimize.DEFAULT]
+        return converter.convert()
 
 
 _VOCABULARY, _LABELS = ("vocab.txt", 5), ("labels.txt", 2)  # names of files, and their types

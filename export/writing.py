@@ -39,10 +39,7 @@ def check_export(model: BertLayer | BertTask, tokenizer: Tokenizer, path: Path, 
     if keras.backend.backend() != "tensorflow":
         raise InputError("export runs on TensorFlow: run it with KERAS_BACKEND=tensorflow; "
                          f"got {keras.backend.backend()}")
-    vocab_size = encoder_of(model).config.vocab_size
-    if len(tokenizer.vocabulary) > vocab_size:
-        raise InputError(f"the vocabulary must have at most vocab_size ({vocab_size}) tokens; "
-                         f"got {len(tokenizer.vocabulary)}; use the tokenizer of these weights")
+    tokenizer.check_rows("tokenizer", encoder_of(model).config.vocab_size)
     check_free(path, overwrite)
     check_not_quantized(model, "export")
 

@@ -38,13 +38,13 @@ def quiet_tensorflow() -> None:
     every program would log one about a missing device. Call this before anything imports TensorFlow."""
     has_gpu = bool(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"))  # the second is for WSL
     level = os.environ["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or ("2" if has_gpu else "3")
-    if level in ("2", "3") and "tensorflow" not in sys.modules:
+    if level in ("2", "3") and "tensorflow" not in sys.modules and os.getpid() != 1:  # with which its children end
         _QUIET.hidden = "IWE"[:int(level)]
         sys.meta_path = [_QUIET, *(finder for finder in sys.meta_path if finder is not _QUIET)]
 
 
 def _find_quiet(name: str, *args: Any) -> Any:
-    """A finder's `find_spec` that finds TensorFlow as Python does, and runs it `_without_log`."""
+    """A finder's `find_spec` that finds TensorFlow as `PathFinder` does, and runs it `_without_log`."""
     spec = importlib.machinery.PathFinder.find_spec(name, *args) if name == "tensorflow" else None
     if spec and (loader := spec.loader):
         loader.exec_module = functools.partial(_without_log, loader.exec_module)  # type: ignore[method-assign]
@@ -67,9 +67,8 @@ def _without_log(run: Callable[[Any], None], module: Any) -> None:
     finally:
         os.dup2(error, 2)
         os.close(error)
-        grep.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # if a child process that was started still writes
-            grep.wait(1)
+            grep.communicate(timeout=1)
 
 
 def register_classes(*_: Any) -> None:

@@ -184,7 +184,7 @@ def test_wrong_folders(run, trained, pretrained, intents, tmp_path):
              "minilm: must be a folder that finetune wrote; there is no such folder; to write one, keras-bert finetune "
              "--train=FILE --model=minilm --output=FOLDER"),
             (["predict", f"--model={empty}", "play"],
-             f"{empty}: must be a folder that finetune wrote; model.keras is missing (model.tflite of LiteRT)"),
+             f"{empty}: must be a folder that finetune wrote; it has neither model.keras nor model.tflite"),
             (["predict", f"--model={versions}", "play"], f"{versions}: must be a folder that finetune wrote; this is a "
              f"folder of versions: pass one of them, {versions}/12"),
             *((["fill-mask", f"--model={folder}", "[MASK]"],
@@ -251,7 +251,7 @@ def test_a_full_memory_is_one_line(run, intents, pretrained, tmp_path, monkeypat
     ([np.zeros((2, 4), "int32")] * 2, "inputs need three tensors, input_word_ids, input_mask, segment_ids; got 2"),
     (np.zeros((3, 4), "int32"), "inputs need three tensors"),
     ([np.zeros((2, length), "int32") for length in (4, 3, 4)], "got (2, 4), (2, 3), (2, 4)"),
-    ({"input_word_ids": np.zeros((2, 4), "int32")}, "missing input_mask, input_type_ids, got input_word_ids"),
+    ({"input_word_ids": np.zeros((2, 4), "int32")}, "missing input_mask, segment_ids, got input_word_ids"),
     ([np.full((2, 4), value, "int32") for value in (60, 1, 0)], "input_word_ids must be from 0 to 59; got 60 to 60"),
     ([np.full((2, 4), value, "int32") for value in (0, 1, 2)], "segment_ids must be from 0 to 1; got 2 to 2")])
 def test_wrong_inputs_of_the_encoder(inputs, message):

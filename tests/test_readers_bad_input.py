@@ -218,12 +218,12 @@ def test_a_line_names_the_file_and_the_place(tmp_path, read, name, data_format, 
 
 
 @pytest.mark.parametrize("files, data_format, message", [
-    ({"seq.out": "O O\n"}, None, ": row 2: seq.in and seq.out must have the same rows; seq.out has none here"),
+    ({"seq.out": "O O\n"}, None, ": row 2: seq.in and seq.out must have the same rows; seq.out: no line here"),
     ({"seq.out": "O\nO\n"}, None, "/seq.out: row 1: must have as many tags as words, 2; got 1"),
     ({"seq.out": "O slot\nO\n"}, None, f"/seq.out: row 1: {A_TAG} 'slot'"),
     ({}, None, "/seq.out: cannot be read: No such file or directory"),
-    ({"label": "PlayMusic\n"}, "snips", ": row 2: seq.in and label must have the same rows; label has none here"),
-    ({"label": "PlayMusic\n\n\nStop\n"}, "snips", ": row 2: seq.in and label must have the same rows; label has"),
+    ({"label": "PlayMusic\n"}, "snips", ": row 2: seq.in and label must have the same rows; label: no line here"),
+    ({"label": "PlayMusic\n\n\nStop\n"}, "snips", ": row 2: seq.in and label must have the same rows; label: no"),
     ({}, "snips", "/label: cannot be read: No such file or directory")])
 def test_folders_of_snips(tmp_path, files, data_format, message):
     for name, content in {"seq.in": "play music\nstop\n", **files}.items():

@@ -99,7 +99,7 @@ def convert(model: Path, output: Path,
         vocab: Another vocab.txt, or a folder with a tokenizer of the same kind, as of make-vocab --extend. The
             rows of the word embeddings are mapped to its tokens.
         keep_tokens_of: Text files, one text per line, or glob patterns: keep the word embeddings of their tokens, of
-            special tokens, and of single characters; of letters, only Latin ones and those of scripts with 1% of these.
+            special tokens, and single characters; of letters, only those of Latin and of scripts with 1% of the tokens.
         max_position_embeddings: Number of positions to keep. Default: all.
         next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler: for pretraining checkpoints
             of the Model Garden, whose own pooler is not trained.
@@ -209,11 +209,8 @@ def _report_source(source: Source, weights: Weights, skipped: dict[str, str], mi
             "copy the model's vocab.txt, tokenizer.json or .model file next to the weights")
         report(f"no vocabulary: outputs are compared on random ids, and the result cannot take texts; {why}")
         return
-    vocabulary = source.tokenizer.vocabulary
-    if rest := config.vocab_size - len(vocabulary):
+    if rest := config.vocab_size - len(source.tokenizer.vocabulary):
         report(f"the last {rest} rows of the word embeddings have no token")
-    if repeated := len(vocabulary) - len(set(vocabulary)):
-        report(f"{repeated} repeated tokens: texts get the last id of each")
 
 
 _OF_WEIGHTS = "has_segments", "separators", "truncation_side", "max_length"  # of a tokenizer

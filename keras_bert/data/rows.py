@@ -80,7 +80,7 @@ def paired_lines(folder: Path, *names: str) -> Iterator[tuple[int, list[str]]]:
         if any(stripped) and not all(stripped):
             short = [name for name, line in zip(names, stripped) if not line]
             raise InputError(f"{folder}: row {row}: {_enumerated(names)} must have the same rows; "
-                             f"{' and '.join(short)} has none here: a line is missing here or before")
+                             f"{' and '.join(short)}: no line here; one is missing, or the others have one too many")
         if all(stripped):
             yield row, stripped
 

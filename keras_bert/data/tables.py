@@ -243,7 +243,8 @@ def check_columns(path: Path | Rows, columns: Sequence[str], required: Iterable[
             elif not cure and (parts := [each for each in ",;\t" if name in each.join(columns).split(each)]):
                 cure = f"; the cells seem to be separated by {parts[0]!r}: save them with ',' as .csv, in quotes",
             elif not cure and name in ("text", "text_pair", "label"):
-                cure = "; pass ", Option(f"{name}_column=…"), "; .csv and .tsv files begin with the columns' names"
+                cure = "; pass ", Option(f"{name}_column=…"), (
+                    "; the first line must have the columns' names" if f"{path}".endswith(("csv", "tsv")) else "")
             raise MissingColumn(f"{path}: there is no column {escaped(name)}; the columns are {names}", *cure)
 
 

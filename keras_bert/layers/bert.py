@@ -29,7 +29,7 @@ def standardize_inputs(inputs: Inputs, axes: Sequence[str] = ("batch", "seq")) -
 def check_inputs(inputs: Inputs, axes: Sequence[str] = ("batch", "seq")) -> Sequence[Tensor]:
     """Returns the inputs of an encoder call in the order word_ids, mask, segment_ids, unchanged."""
     if isinstance(inputs, dict):
-        segments = "input_type_ids" if "input_type_ids" in inputs else "segment_ids"
+        segments = "segment_ids" if "segment_ids" in inputs or "input_type_ids" not in inputs else "input_type_ids"
         if missing := [key for key in ("input_word_ids", "input_mask", segments) if key not in inputs]:
             raise ValueError("inputs need input_word_ids, input_mask, and segment_ids or input_type_ids; "
                              f"missing {', '.join(missing)}, got {', '.join(sorted(inputs))}")

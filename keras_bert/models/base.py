@@ -166,4 +166,4 @@ def _what_is(folder: Path) -> str:
         return (f"if these are weights of another format, convert them: keras-bert convert --model={folder} "
                 "--output=… --format=keras_bert; or fine-tune them: keras-bert finetune --train=FILE "
                 f"--model={folder} --output=FOLDER")
-    return "model.keras is missing (model.tflite of LiteRT)"
+    return "it has neither model.keras nor model.tflite"

@@ -112,7 +112,7 @@ class Tokenizer(abc.ABC):
         """Raises an InputError if the model in `path` has fewer rows of embeddings than there are tokens."""
         if (tokens := len(self.vocabulary)) > rows:
             raise InputError(f"{path}: its vocabulary must have at most the model's vocab_size ({rows}) "
-                             f"tokens; got {tokens}; copy the files of the model again")
+                             f"tokens; got {tokens}; take the tokenizer of these weights")
 
     @property
     def default_length(self) -> int:

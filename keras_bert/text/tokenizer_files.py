@@ -76,10 +76,15 @@ class TokenizerFiles:
         kinds = {"WordPiece": BertTokenizer, "unigram": UnigramTokenizer}
         return kinds[self.kind](self.vocabulary, **self.arguments)
 
-    def warn(self, folder: Path) -> None:
-        """Prints the guesses, and how many tokens are repeated, as warnings, one line each."""
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The guesses, and how many tokens are repeated."""
         repeated = len(self.vocabulary) - len(set(self.vocabulary))
-        for line in (*self.guesses, *[f"{repeated} repeated tokens: texts get the last id of each"] * (repeated > 0)):
+        return self.guesses + (f"repeated tokens: {repeated}; texts get the last id of each",) * (repeated > 0)
+
+    def warn(self, folder: Path) -> None:
+        """Prints the remarks as warnings, one line each."""
+        for line in self.remarks:
             warnings.warn(f"{os.fspath(folder)}: {line}", InputWarning, stacklevel=3)
 
 

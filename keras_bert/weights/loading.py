@@ -47,7 +47,7 @@ def open_weights(name: Path, config: Path | None = None, next_sentence_pooler: b
     with naming_damage(path):
         source = with_labels(form.read(path, config, True) if next_sentence_pooler else form.read(path, config))
         if files := source.files:
-            source = dataclasses.replace(source, notes=(*files.notes, *files.guesses, *source.notes),
+            source = dataclasses.replace(source, notes=(*files.notes, *files.remarks, *source.notes),
                                          differences=source.differences + files.differences)
         if not allow_inexact:
             check_followed(path, source.differences)
