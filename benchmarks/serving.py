@@ -68,6 +68,7 @@ import sys
 import tempfile
 import threading
 import time
+from importlib.util import find_spec
 
 import ruler
 from arrivals import arrive, arriving
@@ -98,7 +99,7 @@ def running(model, *flags, checkout=None):
     path of another checkout, whose server it is."""
     with tempfile.NamedTemporaryFile() as file:
         log = pathlib.Path(file.name)
-        has_grpc = not (is_litert(model) or is_litert(f"{model}/1"))
+        has_grpc = not (is_litert(model) or is_litert(f"{model}/1")) and bool(find_spec("tensorflow_serving"))
         server = subprocess.Popen([sys.executable, "-m", "keras_bert.cli", "serve",
                                    f"--model=model={os.path.abspath(model)}",
                                    "--port=0", *["--grpc_port=0"] * has_grpc, *flags], stderr=file,

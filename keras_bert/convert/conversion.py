@@ -99,7 +99,7 @@ def convert(model: Path, output: Path,
         vocab: Another vocab.txt, or a folder with a tokenizer of the same kind, as of make-vocab --extend. The
             rows of the word embeddings are mapped to its tokens.
         keep_tokens_of: Text files, one text per line, or glob patterns: keep the word embeddings of their tokens, of
-            special tokens, and single characters; of letters, only those of Latin and of scripts with 1% of the tokens.
+            special tokens, and single characters, but not letters of scripts with less than 1% of these tokens.
         max_position_embeddings: Number of positions to keep. Default: all.
         next_sentence_pooler: Use the dense layer of the next-sentence head as the pooler: for pretraining checkpoints
             of the Model Garden, whose own pooler is not trained.

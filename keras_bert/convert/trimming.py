@@ -29,7 +29,7 @@ _MANY = 20  # letters in a vocabulary that are a script, and not a few signs, su
 
 def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str], object]) -> Weights:
     """Returns the weights with the rows of special tokens, prompts, tokens of text files, one text per line, and single
-    characters; of letters, only Latin ones and those of scripts with at least 1% of these. Reports what is lost."""
+    characters, but not letters of scripts, other than Latin, with less than 1% of these. Reports what is lost."""
     tokenizer = weights.tokenizer
     if tokenizer is None:
         raise InputError("the tokens of texts need a vocabulary next to the weights")
