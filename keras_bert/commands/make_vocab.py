@@ -81,7 +81,7 @@ def _extend(model: str, paths: list[str], vocab_size: int, min_frequency: int, h
     with atomic_folder(output, overwrite) as folder:
         after.save(folder)
     if (count := len(after.vocabulary)) < vocab_size:
-        print_error(f"these are {count} tokens of the {vocab_size} that were allowed: the texts give no more; if a word "
+        print_error(f"these are {count} tokens of the {vocab_size} that are allowed: the texts give no more; if a word "
                     "is missing, use more text or a lower --min_frequency")
     if not getattr(after.rules, "strip_accents", False):
         _warn_of_nfd(after.vocabulary[len(before.vocabulary):])
