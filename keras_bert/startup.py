@@ -38,7 +38,7 @@ def quiet_tensorflow() -> None:
     every program would log one about a missing device. Call this before anything imports TensorFlow."""
     has_gpu = bool(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"))  # the second is for WSL
     level = os.environ["TF_CPP_MIN_LOG_LEVEL"] = os.environ.get("TF_CPP_MIN_LOG_LEVEL") or ("2" if has_gpu else "3")
-    if level in ("2", "3") and "tensorflow" not in sys.modules and os.getpid() != 1:  # with which its children end
+    if level in ("2", "3") and "tensorflow" not in sys.modules and os.getpid() != 1:  # whose end ends the filter
         _QUIET.hidden = "IWE"[:int(level)]
         sys.meta_path = [_QUIET, *(finder for finder in sys.meta_path if finder is not _QUIET)]
 

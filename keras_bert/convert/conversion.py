@@ -146,8 +146,9 @@ def convert(model: Path, output: Path,
     weights = with_settings(weights, activation_fn, pairs, query=query_prompt, document=document_prompt)
     if vocab is not None:
         weights, kept, unknown = with_vocabulary(weights, vocab)
-        report(f"vocabulary {vocab}: {(size := weights.config.vocab_size)} tokens: {kept} kept, {size - kept - unknown}"
-               f" from the tokens that spell them, {unknown} from the mean of all")
+        size = weights.config.vocab_size
+        report(f"vocabulary {vocab}: {size} tokens: {kept} kept, {size - kept - unknown} from the tokens that spell "
+               f"them, {unknown} from the mean of all")
         if 2 * unknown > size:
             warnings.warn(f"{vocab}: the model's tokens spell fewer than half of these: it has not learned their "
                           "language; pretrain it, or take another model", InputWarning, stacklevel=2)
@@ -235,9 +236,8 @@ def with_vocabulary(weights: Weights, path: Path) -> tuple[Weights, int, int]:
         check_tokens(path, tokenizer.vocabulary)
     for name in _OF_WEIGHTS:
         setattr(tokenizer, name, getattr(old, name))
-    known = set(old.vocabulary)
     spellings = old.spellings(tokenizer.vocabulary)
-    kept = sum(token in known for token in tokenizer.vocabulary)
+    kept = sum(map(set(old.vocabulary).__contains__, tokenizer.vocabulary))
     mapped = {name: functools.partial(_mapped, weights.read[name], spellings)
               for name in OF_TOKENS if name in weights.read}
     weights = weights.with_config(vocab_size=len(tokenizer.vocabulary), pad_token_id=tokenizer.pad_id)
