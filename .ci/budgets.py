@@ -23,7 +23,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 BUDGETS = {  # what: (at most, why as many)
     "lines of code, keras_bert and export": (19_159, "release 0.3, and the capabilities of 0.4"),
     "lines of docstrings, keras_bert and export": (4_510, "release 0.3, less 45"),
-    "lines of code, tests": (21_896, "release 0.3, less 652; 7 for crashes of imports and `verify` of models"),
+    "lines of code, tests": (21_900, "release 0.3, less 648; 11 for crashes of imports, and models given to `verify`"),
     "words, docs and READMEs": (36_000, "release 0.3, less 9,000"),
     "pytest in `make test` / fixed work": (89, "0.55 of release 0.3"),
     ".ci/run / fixed work": (482, "0.55 of release 0.3"),

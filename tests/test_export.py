@@ -74,7 +74,7 @@ def test_what_it_refuses(tokenizer, tmp_path):
             (lambda: export_encoder(model, tmp_path / "out", tokenizer),
              "a BertLayer or a BertPretrainer; got BertClassifier; .*pass model.bert"),
             (lambda: export_encoder(small, tmp_path / "out", tokenizer),
-             r"vocab_size \(59\) tokens; got 60"),
+             r"at most the model's vocab_size \(59\) tokens; got 60"),
             (lambda: export_encoder(model.bert, tmp_path / "out", tokenizer, dtype="int8"),
              "float32, bfloat16.*int8")):
         with pytest.raises(InputError, match=message):

@@ -189,7 +189,8 @@ def test_no_rows(intents_folder, shape):
 
 
 @pytest.mark.parametrize("damage,message", [
-    (lambda folder: (folder / "model.tflite").unlink(), "must be a folder that finetune wrote; it has neither"),
+    (lambda folder: (folder / "model.tflite").unlink(), "must be a folder that finetune wrote; it has neither "
+     "model.keras nor model.tflite"),
     (lambda folder: (folder / "settings.json").unlink(), "settings.json is missing"),
     (lambda folder: (folder / "settings.json").write_text("[]"), "settings.json: must hold one JSON object; got []"),
     (lambda folder: (folder / "labels.json").write_text('["a", "b"]'),

@@ -50,7 +50,7 @@ def test_another_suffix(trained, tmp_path):
 
 
 def test_a_folder_without_a_model(tmp_path):
-    with pytest.raises(InputError, match="must be a folder that finetune wrote; it has neither"):
+    with pytest.raises(InputError, match="must be a folder that finetune wrote; it has neither model.keras nor "):
         other_engines.main(str(tmp_path), str(tmp_path / "model.onnx"))
 
 

@@ -200,7 +200,7 @@ def test_the_tokens_of_texts_are_kept(kind, tmp_path, monkeypatch):
         return
     (tmp_path / "line.txt").write_text(texts[0], encoding="utf-8")
     monkeypatch.setattr(trimming, "_COMMON", 0.5)  # of the tokens, one is in Hangul
-    for most, name, line in (1, "texts", "0.0% of 1 held-out lines use"), (9, "line", "fewer than 20 lines"):
+    for most, name, line in (1, "texts", "0.0% of 1 held-out lines use tokens"), (9, "line", "fewer than 20 lines"):
         monkeypatch.setattr(trimming, "_MOST", most)
         convert(tmp_path, tmp_path / name, "keras_bert", keep_tokens_of=[f"{tmp_path}/{name}.txt"], report=lines.append)
         assert any(found.startswith(line) for found in lines)

@@ -51,12 +51,11 @@ def with_tokens_of(weights: Weights, paths: Sequence[str], report: Callable[[str
     if not held_out:
         report(f"fewer than {_EVERY} lines, too few to estimate what new texts lose")
         return trimmed
-    partial = _restricted(weights, tokenizer, used)
-    kept = np.isin(tokenizer.vocabulary, partial[1].vocabulary)
+    partial, kept = _restricted(weights, tokenizer, used)
     changed = [text for text, ids in zip(held_out, tokenizer.ids(held_out)) if not kept[ids].all()]
     line = f"{len(changed) / len(held_out):.1%} of {len(held_out):,} held-out lines use tokens that the others lack"
     if changed:
-        before, after = (_vectors(*each, changed[:_COMPARED]) for each in ((weights, tokenizer), partial))
+        before, after = (_vectors(one, one.tokenizer or tokenizer, changed[:_COMPARED]) for one in (weights, partial))
         cosines = (before * after).sum(1)
         line += (f"; without these, the cosine of their vectors is {cosines.mean():.3f}, at least {cosines.min():.3f}, "
                  f"for {len(cosines)} of them")
@@ -76,16 +75,17 @@ def trimmed(model: BertTask, tokenizer: Tokenizer, settings: dict[str, Any], pat
     return copy, weights.tokenizer or tokenizer
 
 
-def _restricted(weights: Weights, tokenizer: Tokenizer, used: np.ndarray) -> tuple[Weights, Tokenizer]:
-    """Returns the weights and the tokenizer of some tokens, bool [vocabulary], and of single characters."""
+def _restricted(weights: Weights, tokenizer: Tokenizer, used: np.ndarray) -> tuple[Weights, np.ndarray]:
+    """Returns the weights of the tokens `used`, bool [vocabulary], and of characters; and which they are, alike."""
     scripts = np.array([_script(token[-1:]) for token in tokenizer.vocabulary])
     foreign = [name for name, count in zip(*np.unique(scripts[tokenizer.is_character], return_counts=True))
                if count >= _MANY and name not in ("", "LATIN") and (scripts[used] == name).mean() < _COMMON]
-    kept = np.flatnonzero(used | tokenizer.is_character & ~np.isin(scripts, foreign))
-    read = {name: lambda read=weights.read[name]: read()[kept] for name in OF_TOKENS if name in weights.read}
-    restricted = tokenizer.restricted(kept.tolist())
-    return dataclasses.replace(weights.with_config(vocab_size=len(kept), pad_token_id=restricted.pad_id),
-                               read={**weights.read, **read}, tokenizer=restricted), restricted
+    kept = used | tokenizer.is_character & ~np.isin(scripts, foreign)
+    ids = np.flatnonzero(kept)
+    read = {name: lambda read=weights.read[name]: read()[ids] for name in OF_TOKENS if name in weights.read}
+    restricted = tokenizer.restricted(ids.tolist())
+    return dataclasses.replace(weights.with_config(vocab_size=len(ids), pad_token_id=restricted.pad_id),
+                               read={**weights.read, **read}, tokenizer=restricted), kept
 
 
 def _script(letter: str) -> str:

@@ -87,7 +87,7 @@ class LiteModel(TaskModel):
                 raise InputError(f"{os.fspath(folder)}: {file} must have a name for each of the {name} of {FILE} "
                                  f"({count}); got {len(names)}; export the model again")
         self.tokenizer.check_rows(folder, self.runner.config.vocab_size)
-        check_files(folder, ("labels.json", *self.tokenizer.files, "bert_config.json", SETTINGS))
+        check_files(folder, ("labels.json", *self.tokenizer.files[1:], "bert_config.json", SETTINGS))
 
     @property
     def runtime(self) -> str:

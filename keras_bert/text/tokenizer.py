@@ -108,10 +108,10 @@ class Tokenizer(abc.ABC):
     def graph(self) -> Any:
         """Returns the `GraphTokenizer` with the same ids."""
 
-    def check_rows(self, path: Path, rows: int) -> None:
-        """Raises an InputError if the model in `path` has fewer rows of embeddings than there are tokens."""
+    def check_rows(self, place: object, rows: int) -> None:
+        """Raises an InputError that names the place if a model has fewer rows of embeddings than there are tokens."""
         if (tokens := len(self.vocabulary)) > rows:
-            raise InputError(f"{path}: its vocabulary must have at most the model's vocab_size ({rows}) "
+            raise InputError(f"{place}: its vocabulary must have at most the model's vocab_size ({rows}) "
                              f"tokens; got {tokens}; take the tokenizer of these weights")
 
     @property
